@@ -48,7 +48,8 @@ class Case(unittest.TestCase):
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
     def losses(self, out):
-        return [json.loads(line)["loss"] for line in (self.folder / out / "log.jsonl").read_text().splitlines()]
+        rows = [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text().splitlines()]
+        return [row["loss"] for row in rows if "loss" in row]
 
 
 class Graphs(Case):
@@ -76,6 +77,65 @@ class Graphs(Case):
         self.refused("line 3: row is not a number from 1 to 3", "data", "graph", "ring.mtx", "-o", "m.safetensors")
         npy(self.folder / "x.npy", "f4", (5, 2), [0] * 10)
         self.refused("another number of nodes; got 5", "data", "graph", "ring.txt", "-o", "m.safetensors", "--features", "x.npy")
+
+    def held_out(self, out):
+        rows = [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text().splitlines()]
+        return next(row for row in reversed(rows) if "held_out_loss" in row)
+
+    def test_classes_of_graphs(self):
+        made = json.loads(self.run_ok("data", "graph", "motifs", "-o", "graph.safetensors", "--graphs", "60", "--json"))
+        words = ("train", "recipe.toml", 'graph.task="graph"', "graph.model=gin", 'graph.readout="add"', "batch=10", "eval.every=6")
+        plan = json.loads(self.run_ok(*words, "--dry-run", "--json"))
+        self.assertEqual((plan["graphs"], plan["nodes"], plan["classes"]), (60, made["nodes"], 2))
+        self.assertIn("60 graphs, together", self.run_ok(*words))
+        self.assertTrue(0 <= self.held_out("out")["held_out_accuracy"] <= 1)
+        self.refused("has no tensor batch", "train", "recipe.toml", 'graph.task="graph"', "out=other",
+                     f"graph.path={self.blocks('nodes.safetensors')}")
+        self.refused("parallel.grid", *words, "out=other", "--ranks", "2", 'parallel.grid="2,1,1"')
+
+    def test_edges_of_one_and_of_two_types_of_nodes(self):
+        self.blocks("graph.safetensors")
+        words = ("train", "recipe.toml", 'graph.task="edge"', "graph.model=gcn", "eval.every=6")
+        plan = json.loads(self.run_ok(*words, "--dry-run", "--json"))
+        self.assertEqual(2 * (plan["pairs_trained"] + plan["pairs_held_out"]), plan["edges"])
+        self.assertIn("no message takes", self.run_ok(*words))
+        self.assertTrue(0 <= self.held_out("out")["held_out_auc"] <= 1)
+        self.assertIn("held_out_hits_at_20", self.held_out("out"))
+        self.run_ok("data", "graph", "bipartite", "-o", "graph.safetensors", "--nodes", "90", "--items", "40", "--degree", "4")
+        self.assertIn("from 90 nodes of another type", self.run_ok(*words, "out=two", "graph.model=sage"))
+        self.refused("two types of nodes; got gcn", *words, "out=other")
+
+    def blocks(self, name):
+        self.run_ok("data", "graph", "blocks", "-o", name, "--nodes", "200")
+        return self.folder / name
+
+    def test_rewrites_explain_what_they_save(self):
+        self.blocks("graph.safetensors")
+        text = self.run_ok("train", "recipe.toml", "--dry-run")
+        self.assertRegex(text, r"a step: [\d.]+ million operations")
+        self.assertRegex(text, r"fuse \(messages of edges stay in registers\): without it [\d.]+ times the operations, [\d.]+ the bytes")
+        off = 'graph.rewrites_off=["fuse","postpone"]'
+        self.assertIn("fuse is off", self.run_ok("train", "recipe.toml", off, "--dry-run"))
+        self.run_ok("train", "recipe.toml")
+        self.run_ok("train", "recipe.toml", off, "out=plain")
+        for a, b in zip(self.losses("out"), self.losses("plain")):
+            self.assertAlmostEqual(a / b, 1, 4)
+        self.refused("is not a rewrite; got fusion", "train", "recipe.toml", 'graph.rewrites_off=["fusion"]', "--dry-run")
+
+    def test_the_study_of_rewrites(self):
+        done = json.loads(self.run_ok("repro", "gnn-fusion", "--quick", "--rounds", "1", "--csv", "f.csv", "--svg", "f.svg", "--json"))
+        rows = {(r["model"], r["off"]): r for r in done["rows"]}
+        self.assertEqual(len(rows), 6 * 8)
+        for (model, off), row in rows.items():
+            self.assertAlmostEqual(row["loss"] / rows[model, "none"]["loss"], 1, 4)
+            if "fuse" in off or off == "all":
+                self.assertGreater(row["bytes"], rows[model, "none"]["bytes"])
+        self.assertGreater(rows["gat", "postpone"]["memory_bytes"], 1.1 * rows["gat", "none"]["memory_bytes"])
+        self.assertGreater(rows["edgeconv", "postpone"]["flops"], 2 * rows["edgeconv", "none"]["flops"])
+        self.assertEqual(len((self.folder / "f.csv").read_text().splitlines()), 49)
+        self.assertIn("memory of a step", (self.folder / "f.svg").read_text())
+        self.assertIn("edgeconv", self.run_ok("repro", "gnn-fusion", "--quick", "--rounds", "1"))
+        self.refused("[--scale] out of range; got 0", "repro", "gnn-fusion", "--scale", "0")
 
     def test_mistakes_get_one_line(self):
         self.refused("does not exist", "train", "recipe.toml")
@@ -126,7 +186,7 @@ class Grids(Case):
     def test_grids_that_cannot_be(self):
         self.refused("of a graph are those of a grid; try parallel.grid=", *self.words, "--ranks", "4")
         self.refused("got 2 x 2 x 2 = 8; expected 4", *self.words, "--ranks", "4", 'parallel.grid="2,2,2"')
-        self.refused("does not divide sage; expected gcn", "train", "recipe.toml", "--ranks", "2", "graph.model=sage",
+        self.refused("does not divide gin; expected gcn or sage", "train", "recipe.toml", "--ranks", "2", "graph.model=gin",
                      'parallel.grid="2,1,1"')
         self.refused("than there are classes; got 8; expected at most 4", *self.words, "--ranks", "8", 'parallel.grid="1,8,1"')
 

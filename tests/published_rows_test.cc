@@ -38,6 +38,8 @@ constexpr Exception kExceptions[] = {
     {"cross_entropy_bwd", "training uses head_loss, which has its own gradient"},
     {"edge_gaussian_bwd", "used by graph networks"},
     {"edge_gaussian_fwd", "used by graph networks"},
+    {"edge_softmax_bwd", "used by graph networks"},
+    {"edge_softmax_fwd", "used by graph networks"},
     {"gat_bwd", "used by graph networks"},
     {"gat_fwd", "used by graph networks"},
     {"gat_scores_bwd", "used by graph networks"},

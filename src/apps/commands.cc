@@ -26,6 +26,7 @@ const Command kCommands[] = {
     {"repro nemotron3-nano", "Nemotron 3 Nano's published speedup, on this machine", &setup_repro_nano},
     {"repro nvrar", "NVRAR's published times beside the simulation's", &setup_repro_nvrar},
     {"repro goldfish", "what goldfish loss keeps from being memorised", &setup_repro_goldfish},
+    {"repro gnn-fusion", "what each rewrite of a graph network's step saves", &setup_repro_gnn_fusion},
     {"repro pccl", "PCCL's published speedups beside the simulation's", &setup_repro_pccl},
     {"repro plexus", "steps of graph networks on 1 to 2,048 ranks, modelled", &setup_repro_plexus},
     {"repro recompute", "recomputed activations: memory and time, published and here", &setup_repro_recompute},

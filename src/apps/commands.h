@@ -29,6 +29,7 @@ Action setup_plan_layout(Cli& cli);
 Action setup_plan_memory(Cli& cli);
 Action setup_prune(Cli& cli);
 Action setup_quantize(Cli& cli);
+Action setup_repro_gnn_fusion(Cli& cli);
 Action setup_repro_goldfish(Cli& cli);
 Action setup_repro_nano(Cli& cli);
 Action setup_repro_nvrar(Cli& cli);

@@ -1,12 +1,15 @@
 // braid data graph: graphs in text, or generated, as the file that objective = "graph" trains on.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "apps/commands.h"
 #include "apps/result.h"
-#include "graph/generate.h"
+#include "graph/generate_tasks.h"
 #include "graph/graph_write.h"
 #include "graph/read_text.h"
 #include "io/atomic_file.h"
@@ -19,7 +22,8 @@ namespace {
 
 struct DataGraphArgs {
   std::string source, out, features, classes;
-  int64_t nodes = 1024, model_classes = graph::BlockModel{}.classes, width = graph::BlockModel{}.features, seed = 0;
+  int64_t nodes = 1024, model_classes = graph::BlockModel{}.classes, width = graph::BlockModel{}.features, items = 512,
+          graphs = graph::MotifGraphs{}.graphs, seed = 0;
   double degree = graph::BlockModel{}.degree, homophily = graph::BlockModel{}.homophily,
          signal = graph::BlockModel{}.signal, train = graph::BlockModel{}.train;
   bool directed = false, json = false;
@@ -39,6 +43,8 @@ void check(const DataGraphArgs& o) {
   within("--width", static_cast<double>(o.width), 1, 1 << 16);
   within("--homophily", o.homophily, 0, 1);
   within("--signal", o.signal, 0, 1e6);
+  within("--items", static_cast<double>(o.items), 1, 1 << 28);
+  within("--graphs", static_cast<double>(o.graphs), 1, 1 << 20);
   within("--train", o.train, 0, 1);
   if (o.out.empty()) fail("data graph", {.what = "no output is named", .hint = "-o FILE.safetensors"});
 }
@@ -61,14 +67,17 @@ graph::GraphData generated(const DataGraphArgs& o) {
     const auto side = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(o.nodes))));
     return with_edges(graph::grid_graph(side, side));
   }
-  return graph::block_model({.nodes = o.nodes,
-                             .classes = o.model_classes,
-                             .features = o.width,
-                             .degree = o.degree,
-                             .homophily = o.homophily,
-                             .signal = o.signal,
-                             .train = o.train,
-                             .seed = seed});
+  if (o.source == "motifs") return graph::motif_graphs({.graphs = o.graphs, .train = o.train, .seed = seed});
+  if (o.source == "citations") return graph::citation_twin(seed);
+  const graph::BlockModel model{.nodes = o.nodes,
+                                .classes = o.model_classes,
+                                .features = o.width,
+                                .degree = o.degree,
+                                .homophily = o.homophily,
+                                .signal = o.signal,
+                                .train = o.train,
+                                .seed = seed};
+  return o.source == "bipartite" ? graph::bipartite_blocks(model, o.items) : graph::block_model(model);
 }
 
 void need_nodes(const std::string& file, int64_t got, int64_t nodes) {
@@ -100,7 +109,7 @@ graph::GraphData read(const DataGraphArgs& o) {
         fail(printable(o.classes), {.what = "is not a class", .got = std::to_string(y), .expected = "-1 or more"});
       data.y.push_back(static_cast<int32_t>(y));
     }
-    need_nodes(o.classes, data.nodes(), nodes);
+    need_nodes(o.classes, std::ssize(data.y), nodes);
     graph::choose_training(data, o.train, static_cast<uint64_t>(o.seed));
   }
   return data;
@@ -109,7 +118,8 @@ graph::GraphData read(const DataGraphArgs& o) {
 int data_graph(const DataGraphArgs& o) {
   check(o);
   io::check_new_file(o.out, ".safetensors");
-  const bool model = o.source == "blocks" || o.source == "rmat" || o.source == "uniform" || o.source == "grid";
+  constexpr std::string_view kModels[] = {"blocks", "rmat", "uniform", "grid", "motifs", "bipartite", "citations"};
+  const bool model = std::find(std::begin(kModels), std::end(kModels), o.source) != std::end(kModels);
   if (model && !(o.features.empty() && o.classes.empty()))
     fail("data graph", {.what = "--features and --labels go with a file", .got = o.source});
   const graph::GraphData data = model ? generated(o) : read(o);
@@ -130,7 +140,9 @@ int data_graph(const DataGraphArgs& o) {
 
 Action setup_data_graph(Cli& cli) {
   auto o = std::make_shared<DataGraphArgs>();
-  cli.positional("source", o->source, "a .mtx file, a list of edges, or blocks, rmat, uniform, grid: generated");
+  cli.positional(
+      "source", o->source,
+      "a .mtx file, a list of edges, or blocks, rmat, uniform, grid, motifs, bipartite, citations: generated");
   cli.option("-o,--out FILE", o->out, "the .safetensors file to write");
   cli.option("--features F.npy", o->features, "of the nodes of a file, [nodes, width] float32");
   cli.option("--labels F.npy", o->classes, "of the nodes of a file: classes from 0, -1 unknown; integers");
@@ -138,10 +150,12 @@ Action setup_data_graph(Cli& cli) {
   cli.option("--train", o->train, "share of the nodes of known class to train on; the others are held out");
   cli.option("--nodes", o->nodes, "generated: nodes; rmat and grid round up to a power of two, a square");
   cli.option("--degree", o->degree, "generated: mean degree; rmat: before repetitions are dropped");
-  cli.option("--classes", o->model_classes, "blocks: classes");
-  cli.option("--width", o->width, "blocks: features of a node");
-  cli.option("--homophily", o->homophily, "blocks: share of edges that look for a node of their class");
-  cli.option("--signal", o->signal, "blocks: length of the means of the classes, in deviations of the noise");
+  cli.option("--graphs", o->graphs, "motifs: graphs, of which half have a clique");
+  cli.option("--items", o->items, "bipartite: nodes that receive; --nodes send");
+  cli.option("--classes", o->model_classes, "blocks, bipartite: classes");
+  cli.option("--width", o->width, "blocks, bipartite: features of a node");
+  cli.option("--homophily", o->homophily, "the same: share of edges that look for a node of their class");
+  cli.option("--signal", o->signal, "the same: length of the means of the classes, in deviations of the noise");
   cli.option("--seed", o->seed, "the same seed gives the same bytes");
   cli.flag("--json", o->json, "print the result as a JSON object");
   return [o] { return data_graph(*o); };

@@ -2,23 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "train/graph_tasks.h"
 #include "train/grid_nodes.h"
 
 namespace braid::apps {
 
 void print_graph_plan(const train::Recipe& recipe, bool json) {
-  train::Nodes nodes(recipe);
+  const std::unique_ptr<train::Objective> objective = train::graph_objective(recipe);
   std::optional<train::GridBalance> balance;
-  if (!recipe.parallel.grid.empty()) balance = train::balance_of(recipe, nodes);
+  if (!recipe.parallel.grid.empty()) balance = train::balance_of(recipe, dynamic_cast<const train::Nodes&>(*objective));
   if (json) {
-    nlohmann::ordered_json j = {{"parameters", nodes.masters().trained()},
-                                {"nodes", nodes.stats().rows},
-                                {"edges", nodes.stats().edges},
-                                {"features", nodes.data().features},
-                                {"classes", nodes.data().classes}};
+    nlohmann::ordered_json j = {{"parameters", objective->masters().trained()}};
+    for (const train::GraphSize& size : train::sizes_of(*objective)) j[size.name] = size.value;
     if (balance) {
       j["imbalance"] = balance->permuted;
       j["imbalance_of_file"] = balance->in_order;
@@ -27,7 +26,10 @@ void print_graph_plan(const train::Recipe& recipe, bool json) {
     return;
   }
   fmt::print("{}\n", train::to_toml(recipe, true));
-  for (const std::string& line : nodes.describe()) fmt::print("{}\n", line);
+  for (const std::string& line : objective->describe()) fmt::print("{}\n", line);
+  if (auto* nodes = dynamic_cast<train::Nodes*>(objective.get())) {
+    for (const std::string& line : nodes->explain()) fmt::print("{}\n", line);
+  }
   if (!balance) return;
   for (const std::string& line : balance->describe()) fmt::print("{}\n", line);
 }

@@ -18,6 +18,7 @@
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/edge_gaussian/edge_gaussian.h"
+#include "kernels/edge_softmax/edge_softmax.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/experts/experts.h"
 #include "kernels/gat/gat.h"
@@ -88,13 +89,13 @@ void list_op(report::Table& table) {
 
 template <class... Ops>
 struct OpList {};
-using AllOps =
-    OpList<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LayerNormBwd, LinearFwd, LinearBwdData,
-           LinearBwdWeight, ActFwd, ActBwd, AddFwd, RowDots, DropoutFwd, DropoutBwd, Conv1dFwd, Conv1dBwd, CopyState,
-           SsdFwd, SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd, RouterFwd, RouterStats,
-           RouterBwd, ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, HeadLossFwd, HeadLossBwd,
-           DistillLoss, AdamwStep, MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd, SpmmFwd, SpmmBwdArg, SddmmFwd,
-           GatScoresFwd, GatScoresBwd, GatFwd, GatBwd, EdgeGaussianFwd, EdgeGaussianBwd, BiasFwd, BiasBwd>;
+using AllOps = OpList<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LayerNormBwd, LinearFwd,
+                      LinearBwdData, LinearBwdWeight, ActFwd, ActBwd, AddFwd, RowDots, DropoutFwd, DropoutBwd,
+                      Conv1dFwd, Conv1dBwd, CopyState, SsdFwd, SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd,
+                      AttentionBwd, RouterFwd, RouterStats, RouterBwd, ExpertsFwd, ExpertsBwd, CrossEntropyFwd,
+                      CrossEntropyBwd, HeadLoss, HeadLossFwd, HeadLossBwd, DistillLoss, AdamwStep, MuonStep, Quantize,
+                      LowExpertsFwd, LowExpertsBwd, SpmmFwd, SpmmBwdArg, SddmmFwd, GatScoresFwd, GatScoresBwd, GatFwd,
+                      GatBwd, EdgeGaussianFwd, EdgeGaussianBwd, EdgeSoftmaxFwd, EdgeSoftmaxBwd, BiasFwd, BiasBwd>;
 
 template <class... Ops>
 std::vector<std::string_view> names_of(OpList<Ops...>) {

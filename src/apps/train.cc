@@ -25,9 +25,9 @@
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "sys/read.h"
+#include "train/graph_tasks.h"
 #include "train/grid_nodes.h"
 #include "train/language.h"
-#include "train/nodes.h"
 #include "train/origin.h"
 #include "train/trainer.h"
 
@@ -139,17 +139,14 @@ int train_rank(const TrainArgs& o, const train::Recipe& recipe, const std::strin
   Ctx ctx{.arena = arena};
   if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
   if (o.threads == 0 && world) ctx.threads = std::max(1, ctx.threads / world->size());
-  if (recipe.objective == "graph" && mesh) {
-    train::GridNodes nodes = with_paths_of(recipe, [&] { return train::GridNodes(recipe, *world); });
-    return train_objective(o, recipe, nodes, ctx, &*mesh, from, [&](std::FILE* words) {
-      fmt::print(words, "{} ranks, {} threads each\n", mesh->ranks(), ctx.threads);
-      for (const std::string& line : nodes.describe()) fmt::print(words, "{}\n", line);
-    });
-  }
   if (recipe.objective == "graph") {
-    train::Nodes nodes = with_paths_of(recipe, [&] { return train::Nodes(recipe); });
-    return train_objective(o, recipe, nodes, ctx, nullptr, from, [&](std::FILE* words) {
-      for (const std::string& line : nodes.describe()) fmt::print(words, "{}\n", line);
+    const std::unique_ptr<train::Objective> graph = with_paths_of(recipe, [&]() -> std::unique_ptr<train::Objective> {
+      if (mesh) return std::make_unique<train::GridNodes>(recipe, *world);
+      return train::graph_objective(recipe);
+    });
+    return train_objective(o, recipe, *graph, ctx, mesh ? &*mesh : nullptr, from, [&](std::FILE* words) {
+      if (mesh) fmt::print(words, "{} ranks, {} threads each\n", mesh->ranks(), ctx.threads);
+      for (const std::string& line : graph->describe()) fmt::print(words, "{}\n", line);
     });
   }
   train::Mesh* shared = mesh ? &*mesh : nullptr;

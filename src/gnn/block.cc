@@ -1,6 +1,8 @@
 #include "gnn/block.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "sys/check.h"
@@ -18,12 +20,50 @@ Block plain_block(graph::Graph graph, sparse::Use use) {
   return block;
 }
 
+std::unique_ptr<EdgeBlock> edge_block(graph::Graph graph) {
+  const graph::Csr& in = graph.in;
+  graph::Csr messages{.rows = in.rows, .cols = in.edges(), .rowptr = in.rowptr};
+  messages.col.resize(in.col.size());
+  std::iota(messages.col.begin(), messages.col.end(), 0);
+  auto block = std::make_unique<EdgeBlock>();
+  block->messages = plain_block(graph::make_graph(std::move(messages)), sparse::Use::once);
+  block->graph = std::move(graph);
+  return block;
+}
+
+// Of a block whose receivers are the first of its senders.
+graph::Csr with_loops(const graph::Csr& in) {
+  graph::Csr all{.rows = in.rows, .cols = in.cols};
+  for (int64_t i = 0; i < in.rows; ++i) {
+    const auto begin = in.col.begin() + in.rowptr[static_cast<size_t>(i)],
+               end = in.col.begin() + in.rowptr[static_cast<size_t>(i) + 1],
+               place = std::lower_bound(begin, end, static_cast<int32_t>(i));
+    all.col.insert(all.col.end(), begin, place);
+    all.col.push_back(static_cast<int32_t>(i));
+    all.col.insert(all.col.end(), place, end);
+    all.rowptr.push_back(all.edges());
+  }
+  return all;
+}
+
 }  // namespace
 
-Block make_sampled_block(graph::Graph graph) { return plain_block(std::move(graph), sparse::Use::once); }
+void add_edge_blocks(Block& block) {
+  block.plain = edge_block(block.graph);
+  block.looped = edge_block(graph::make_graph(with_loops(block.graph.in)));
+  if (block.self_norm.empty()) return;
+  const graph::Csr& in = block.looped->graph.in;
+  const auto root = [&](int64_t i) { return std::sqrt(block.self_norm[static_cast<size_t>(i)]); };
+  for (int64_t i = 0; i < in.rows; ++i) {
+    for (int64_t e = in.rowptr[static_cast<size_t>(i)]; e < in.rowptr[static_cast<size_t>(i) + 1]; ++e)
+      block.looped->norm.push_back(root(i) * root(in.col[static_cast<size_t>(e)]));
+  }
+}
 
-Block make_block(graph::Graph graph) {
-  Block block = plain_block(std::move(graph), sparse::Use::often);
+Block make_sampled_block(graph::Graph graph, sparse::Use use) { return plain_block(std::move(graph), use); }
+
+Block make_block(graph::Graph graph, sparse::Use use) {
+  Block block = plain_block(std::move(graph), use);
   const graph::Csr& in = block.graph.in;
   CHECK(in.rows == in.cols, "a whole graph of {} rows and {} columns", in.rows, in.cols);
   std::vector<float> root;

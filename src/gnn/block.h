@@ -10,6 +10,8 @@
 
 namespace braid::gnn {
 
+struct EdgeBlock;
+
 struct Block {
   graph::Graph graph;
   std::unique_ptr<sparse::Plans> plans{};  // of aggregation
@@ -18,6 +20,9 @@ struct Block {
   std::vector<float> norm{};       // [edges] 1 / sqrt(d_i d_j), GCN's weights
   std::vector<float> self_norm{};  // [rows] 1 / d_i
   std::vector<float> pseudo{};     // [edges, 2] (1 / sqrt(d_i), 1 / sqrt(d_j)), MoNet's coordinates
+
+  // For layers that are not fused (rewrites.h): without and with self-loops as edges. See add_edge_blocks.
+  std::unique_ptr<EdgeBlock> plain{}, looped{};
 
   int64_t rows() const { return graph.rows(); }
   int64_t cols() const { return graph.cols(); }
@@ -32,7 +37,19 @@ struct Block {
   }
 };
 
-Block make_block(graph::Graph graph);          // of a whole graph
-Block make_sampled_block(graph::Graph graph);  // of a part of one, whose degrees say nothing
+// The edges of a block as rows of values in memory, one each.
+struct EdgeBlock {
+  graph::Graph graph{};
+  Block messages{};           // row i receives from the edges of row i: columns are edges
+  std::vector<float> norm{};  // with self-loops, of a whole graph: of all edges
+
+  View norm_view() const { return view_of(norm.data(), {graph.edges(), 1}); }
+};
+void add_edge_blocks(Block& block);
+
+// Of a whole graph, for one pass or for many.
+Block make_block(graph::Graph graph, sparse::Use use = sparse::Use::often);
+// Of a part of one, whose degrees say nothing, or between two types of nodes.
+Block make_sampled_block(graph::Graph graph, sparse::Use use = sparse::Use::once);
 
 }  // namespace braid::gnn

@@ -29,7 +29,7 @@ std::optional<GridLack> why_not(const NetworkSpec& spec, int64_t nodes, const Gr
 }
 
 void check_grid(const NetworkSpec& spec, int64_t nodes, const GridShape& shape) {
-  CHECK(spec.kind == Kind::gcn, "a grid of another network");
+  CHECK(spec.kind == Kind::gcn || (spec.kind == Kind::sage && !picks(spec.aggregate)), "a grid of another network");
   if (const auto lack = why_not(spec, nodes, shape))
     fail("parallel.grid", {.what = fmt::format("an axis has more ranks than there are {}", lack->what),
                            .got = std::to_string(lack->ranks),
@@ -59,33 +59,56 @@ WeightPart weight_part(const LayerSpec& layer, const GridRanks::Roles& roles) {
   return {.block = block, .own = own, .cols = share_of(layer.in, roles.inner.rank(), roles.inner.size())};
 }
 
-std::unique_ptr<const GridBlock> make_grid_block(const graph::Csr& csr, std::span<const int32_t> order,
-                                                 const Range& rows, const Range& cols) {
+namespace {
+
+// Self-loops of the nodes that are rows and columns, of weight `weight(place)`.
+template <class Weight>
+void add_loops(GridBlock& block, const Range& rows, const Range& cols, Weight&& weight) {
+  const int64_t begin = std::max(rows.begin, cols.begin),
+                end = std::min(rows.begin + rows.count, cols.begin + cols.count);
+  if (begin >= end) return;
+  block.self_row = begin - rows.begin;
+  block.self_source = begin - cols.begin;
+  for (int64_t i = begin; i < end; ++i) block.self_norm.push_back(weight(i));
+}
+
+}  // namespace
+
+std::unique_ptr<const GridBlock> make_grid_block(const NetworkSpec& spec, const graph::Csr& csr,
+                                                 std::span<const int32_t> order, const Range& rows, const Range& cols) {
   auto block = std::make_unique<GridBlock>();
   block->graph = graph::make_graph(graph::block_of(csr, order, rows, cols));
   block->receivers = SeqMap::one(rows.count);
-  const auto root = [&](int64_t place) {
-    const auto degree = static_cast<float>(csr.degree(order[static_cast<size_t>(place)]) + 1);  // and the self-loop
-    return 1 / std::sqrt(degree);
-  };
+  const bool gcn = spec.kind == Kind::gcn;
+  const auto degree = [&](int64_t place) { return static_cast<float>(csr.degree(order[static_cast<size_t>(place)])); };
+  const auto root = [&](int64_t place) { return 1 / std::sqrt(degree(place) + 1); };  // and the self-loop
   const graph::Csr& in = block->graph.in;
   block->norm.reserve(in.col.size());
   for (int64_t i = 0; i < in.rows; ++i) {
-    for (int64_t e = in.rowptr[static_cast<size_t>(i)]; e < in.rowptr[static_cast<size_t>(i) + 1]; ++e)
-      block->norm.push_back(root(rows.begin + i) * root(cols.begin + in.col[static_cast<size_t>(e)]));
+    const int64_t row = rows.begin + i;
+    for (int64_t e = in.rowptr[static_cast<size_t>(i)]; e < in.rowptr[static_cast<size_t>(i) + 1]; ++e) {
+      const float own = spec.aggregate == Reduce::mean ? 1 / degree(row) : 1;
+      block->norm.push_back(gcn ? root(row) * root(cols.begin + in.col[static_cast<size_t>(e)]) : own);
+    }
   }
-  const int64_t begin = std::max(rows.begin, cols.begin),
-                end = std::min(rows.begin + rows.count, cols.begin + cols.count);
-  if (begin >= end) return block;
-  block->self_row = begin - rows.begin;
-  block->self_source = begin - cols.begin;
-  for (int64_t i = begin; i < end; ++i) block->self_norm.push_back(root(i) * root(i));
+  if (gcn) add_loops(*block, rows, cols, [&](int64_t i) { return root(i) * root(i); });
+  return block;
+}
+
+std::unique_ptr<const GridBlock> make_own_rows(const Range& rows, const Range& cols) {
+  auto block = std::make_unique<GridBlock>();
+  graph::Csr none{.rows = rows.count, .cols = cols.count};
+  none.rowptr.assign(static_cast<size_t>(rows.count) + 1, 0);
+  block->graph = graph::make_graph(std::move(none));
+  block->receivers = SeqMap::one(rows.count);
+  add_loops(*block, rows, cols, [](int64_t) { return 1.0f; });
   return block;
 }
 
 GridNetwork::GridNetwork(const NetworkSpec& spec, int64_t nodes, GridRanks& ranks, std::span<Param> params)
     : spec_(spec), nodes_(nodes), ranks_(ranks), params_(params), layers_(layers_of(spec)) {
-  CHECK(params.size() == 2 * layers_.size(), "{} parameters of {} layers", params.size(), layers_.size());
+  const size_t each = params_of(layers_[0]).size();
+  CHECK(params.size() == each * layers_.size(), "{} parameters of {} layers", params.size(), layers_.size());
 }
 
 Range GridNetwork::nodes_of(const comm::Group& ranks) const { return share_of(nodes_, ranks.rank(), ranks.size()); }
@@ -100,7 +123,8 @@ void GridNetwork::cut(const graph::Csr& csr, std::span<const int32_t> order) {
       const GridRanks::Roles o = ranks_.roles(static_cast<int64_t>(other));
       if (same(rows, nodes_of(o.depth)) && same(cols, nodes_of(o.outer))) blocks_[role] = blocks_[other];
     }
-    if (!blocks_[role]) blocks_[role] = make_grid_block(csr, order, rows, cols);
+    if (!blocks_[role]) blocks_[role] = make_grid_block(spec_, csr, order, rows, cols);
+    if (spec_.kind == Kind::sage) own_[role] = make_own_rows(rows, cols);
   }
 }
 
@@ -131,12 +155,18 @@ Tensor summed(Run& run, comm::Group& ranks, const Tensor& y) {
 Tensor GridNetwork::layer(Run& run, int64_t number, Tensor h) const {
   const GridRanks::Roles r = ranks_.roles(number);
   const auto at = static_cast<size_t>(number);
+  const bool sage = spec_.kind == Kind::sage;
+  const std::span<Param> own = params_.subspan((sage ? 3 : 2) * at);
   if (number > 0) h = shared(run, r.depth, h);
-  Tensor s = summed(run, r.outer, aggregate(run, *blocks_[at % 3], h));
-  if (number > 0) s = shared(run, r.outer, s);
-  const Tensor w = gather_weight(run, r.depth, params_[2 * at], weight_part(layers_[at], r).block.count);
-  const Tensor y = product(run, nn::converted(run, s, run.numerics.products), w);
-  return shared_bias(run, r.depth, summed(run, r.inner, y), params_[2 * at + 1]);
+  const auto multiplied = [&](const GridBlock& block, Param& weight) {
+    Tensor s = summed(run, r.outer, aggregate(run, block, h));
+    if (number > 0) s = shared(run, r.outer, s);
+    const Tensor w = gather_weight(run, r.depth, weight, weight_part(layers_[at], r).block.count);
+    return product(run, nn::converted(run, s, run.numerics.products), w);
+  };
+  Tensor y = multiplied(*blocks_[at % 3], own[0]);
+  if (sage) y = nn::add(run, y, multiplied(*own_[at % 3], own[2]));
+  return shared_bias(run, r.depth, summed(run, r.inner, y), own[1]);
 }
 
 Tensor GridNetwork::forward(Run& run, Tensor x) const {

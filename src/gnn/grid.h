@@ -11,6 +11,9 @@
 // the first layer are divided over d, too, and gathered there; they are not trained, so its dS and dH are not needed.
 // Here the weight of a layer is gathered once a step, and kept for the backward pass; Plexus gathers it again.
 //
+// sage has two weights, cut alike: beside A, which then has its own edge weights, an identity in the place of A takes
+// the nodes' own rows to where Y is, and Y = sum over i of (A H W_l^T + H W_r^T).
+//
 // Nothing needs to divide: shares are as even as can be (core/param.h, share_of). Consecutive ranks are y, then x, then
 // z (section 4.2 there: y's messages are the most).
 #pragma once
@@ -77,7 +80,8 @@ struct WeightPart {
 };
 WeightPart weight_part(const LayerSpec& layer, const GridRanks::Roles& roles);
 
-// The edges of a role, rows by depth and columns by outer, with the weights of Block, and the self-loops inside.
+// The edges of a role, rows by depth and columns by outer, with their weights, and the self-loops inside: gcn's; sage's
+// are 1 or 1 / degree, without self-loops.
 struct GridBlock {
   graph::Graph graph{};
   SeqMap receivers{};
@@ -85,12 +89,14 @@ struct GridBlock {
   int64_t self_row = 0, self_source = 0;  // of the first self-loop
 };
 // Of a whole graph with its nodes in `order`.
-std::unique_ptr<const GridBlock> make_grid_block(const graph::Csr& csr, std::span<const int32_t> order,
-                                                 const Range& rows, const Range& cols);
+std::unique_ptr<const GridBlock> make_grid_block(const NetworkSpec& spec, const graph::Csr& csr,
+                                                 std::span<const int32_t> order, const Range& rows, const Range& cols);
+// No edges, and self-loops of weight 1.
+std::unique_ptr<const GridBlock> make_own_rows(const Range& rows, const Range& cols);
 
 class GridNetwork {
  public:
-  // Params: weight and bias of each layer, parts of those of params_of(spec). All outlive this. A backward pass
+  // Params: those of each layer, parts of those of params_of(spec). All outlive this. A backward pass
   // overwrites the gradients of weights.
   GridNetwork(const NetworkSpec& spec, int64_t nodes, GridRanks& ranks, std::span<Param> params);
   // Cuts the blocks that this rank needs; the graph is not read afterwards.
@@ -119,6 +125,7 @@ class GridNetwork {
   std::span<Param> params_;
   std::vector<LayerSpec> layers_;
   std::array<std::shared_ptr<const GridBlock>, 3> blocks_;  // by role; shared by those with the same rows and columns
+  std::array<std::unique_ptr<const GridBlock>, 3> own_;     // of sage
 };
 
 }  // namespace braid::gnn

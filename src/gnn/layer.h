@@ -5,9 +5,8 @@
 //   gat       attention over neighbours and itself, heads concatenated  (Velickovic et al., arXiv 1710.10903)
 //   edgeconv  aggregate(W [x_i | x_j - x_i] + b)                        (Wang et al., arXiv 1801.07829)
 //   monet     aggregate(sum over k of w_k(u_ij) g_k x_j) + root x_i + b (Monti et al., arXiv 1611.08402)
-// Products run on nodes, never on edges: where PyG's formula has one on edges, it is linear and goes before the
-// aggregation (arXiv 2110.09524, section 4). A node that receives nothing gets 0 from the aggregation, in edgeconv the
-// whole of it.
+// Products run on nodes, not on edges, and messages stay in registers, unless a rewrite is off (rewrites.h). A node
+// that receives nothing gets 0 from the aggregation, in edgeconv the whole of it.
 #pragma once
 #include <memory>
 #include <span>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "gnn/ops.h"
+#include "gnn/rewrites.h"
 
 namespace braid::gnn {
 
@@ -23,11 +23,19 @@ enum class Kind : uint8_t { gcn, sage, gin, gat, edgeconv, monet };
 struct LayerSpec {
   Kind kind = Kind::gcn;
   int64_t in = 0, out = 0;         // channels; with heads, out = heads * channels of each
+  int64_t in_dst = 0;              // sage: of nodes that receive, where they are of another type; 0: as in
   int64_t heads = 1;               // gat
   int64_t kernels = 1;             // monet
   float eps = 0;                   // gin
   Reduce aggregate = Reduce::sum;  // sage, edgeconv (max or min), monet; the others sum
+  bool first = false;              // its inputs are features, which have no gradient
+  Rewrites rewrites{};
 };
+
+// Whether a layer reads Block::plain and Block::looped.
+bool needs_edge_blocks(Kind kind, const Rewrites& rewrites);
+// Whether the product of a layer goes before its aggregation, by what a training step costs.
+bool product_first(const LayerSpec& spec, const Block& block);
 
 // How a parameter starts: uniform in +-bound, or constant where the bound is 0.
 struct LayerParam {
@@ -46,6 +54,11 @@ class Layer {
   // x [cols, in] in Numerics::products -> [rows, out] in `out`.
   virtual Tensor forward(Run& run, const Block& block, const Tensor& x, DType out) const = 0;
 };
+
+// sage between two types of nodes, PyG's SAGEConv((in, in_dst), out): x [cols, in] of those that send, x_dst
+// [rows, in_dst] of those that receive, both in Numerics::products -> [rows, out] in `out`.
+Tensor sage_forward(Run& run, const Block& block, const Tensor& x, const Tensor& x_dst, const LayerSpec& spec,
+                    std::span<Param> params, DType out);
 
 // `params` in the order of params_of; they outlive the layer.
 std::unique_ptr<Layer> make_layer(const LayerSpec& spec, std::span<Param> params);

@@ -1,9 +1,11 @@
 // Network: layers of one kind with an activation between them, ELU for gat and ReLU for the others. The last layer's
-// channels are the classes; gat's has one head.
+// channels are the classes; gat's has one head. For classes of graphs it has `hidden` channels, which are reduced over
+// the nodes of each graph (PyG's global_mean_pool, global_add_pool, global_max_pool) and go through a linear map, lin.
 #pragma once
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +19,8 @@ struct NetworkSpec {
   int64_t heads = 1, kernels = 1;
   float eps = 0, dropout = 0;
   Reduce aggregate = Reduce::sum;
+  std::optional<Reduce> readout{};  // classes of graphs
+  Rewrites rewrites{};
 };
 
 std::optional<Kind> kind_of(std::string_view name);  // "gcn", "sage", "gin", "gat", "edgeconv", "monet"
@@ -24,16 +28,28 @@ std::vector<LayerSpec> layers_of(const NetworkSpec& spec);
 // Of all layers, with the number of their layer before their names: "0.lin.weight".
 std::vector<LayerParam> params_of(const NetworkSpec& spec);
 
+// Of a step over a graph in training, from a pass that computes nothing (Ctx::dry). `params` have gradients.
+StepCount count_step(const NetworkSpec& spec, const graph::Graph& graph, std::span<Param> params,
+                     const Numerics& numerics);
+
+// What each rewrite that is on saves in such a step, a line each, those that save nothing left out.
+std::vector<std::string> explain_rewrites(const NetworkSpec& spec, const graph::Graph& graph, std::span<Param> params,
+                                          const Numerics& numerics);
+
 class Network {
  public:
   // `params` in the order of params_of; they outlive this.
   Network(const NetworkSpec& spec, std::span<Param> params);
-  // One block per layer, or one for all; x in Numerics::products. The logits [rows of the last block, classes] in F32.
-  // Between layers a fraction of the channels is dropped if the pass draws random numbers.
-  Tensor forward(Run& run, std::span<const Block* const> blocks, Tensor x) const;
+  // One block per layer, or one for all; x in Numerics::products. The logits [rows of the last block, classes] in F32,
+  // or with a readout [rows of `members`, classes]: a row of that block names the nodes of a graph.
+  // Between layers a fraction of the channels is dropped if the pass draws random numbers, and before lin.
+  Tensor forward(Run& run, std::span<const Block* const> blocks, Tensor x, const Block* members = nullptr) const;
 
  private:
+  Tensor dropped(Run& run, const SeqMap& rows, const Tensor& x, int64_t layer) const;
+
   NetworkSpec spec_;
+  std::span<Param> head_;
   std::vector<std::unique_ptr<Layer>> layers_;
 };
 

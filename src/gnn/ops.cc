@@ -141,14 +141,20 @@ Tensor aggregate(Run& run, const Block& block, const Tensor& x, const Messages& 
 
 namespace {
 
-// left of the receiving nodes (the first rows), right of all.
-struct Scores {
-  Tensor left, right;
-};
+// Of a value that may have no reader, as one side of the scores of gathered rows.
+Tensor grad_or_zeros(Ctx& c, const Tape& tape, const Ref& value) {
+  Tensor grad = tape.grad(value);
+  if (grad) return grad;
+  grad = Tensor(c.arena, DType::f32, value.shape());
+  fill(grad.mut(), 0);
+  return grad;
+}
 
-Scores scores(Run& run, const Tensor& x, Param& a_src, Param& a_dst, int64_t heads) {
-  const Scores s{.left = Tensor(run.ctx.arena, DType::f32, {x.dim(0), heads}),
-                 .right = Tensor(run.ctx.arena, DType::f32, {x.dim(0), heads})};
+}  // namespace
+
+NodeScores node_scores(Run& run, const Tensor& x, Param& a_src, Param& a_dst, int64_t heads) {
+  const NodeScores s{.left = Tensor(run.ctx.arena, DType::f32, {x.dim(0), heads}),
+                     .right = Tensor(run.ctx.arena, DType::f32, {x.dim(0), heads})};
   taped(
       run.ctx, "scores",
       {.in = {x}, .out = {s.left, s.right}, .saved = {x}, .cost = Cost::cheap, .trains = static_cast<bool>(a_src.grad)},
@@ -162,8 +168,9 @@ Scores scores(Run& run, const Tensor& x, Param& a_src, Param& a_dst, int64_t hea
       [x = Ref(x), left = Ref(s.left), right = Ref(s.right), &a_src, &a_dst](Ctx& c, Tape& tape) {
         Tensor spare_src, spare_dst;
         const Tensor dx = tape.make_grad(c, x);
-        braid::run(c, GatScoresBwd{.dright = tape.grad(right).view(),
-                                   .dleft = tape.grad(left).view(),
+        const Tensor dright = grad_or_zeros(c, tape, right), dleft = grad_or_zeros(c, tape, left);
+        braid::run(c, GatScoresBwd{.dright = dright.view(),
+                                   .dleft = dleft.view(),
                                    .x = x.view(),
                                    .a_src = nn::vector_of(a_src),
                                    .a_dst = nn::vector_of(a_dst),
@@ -175,11 +182,9 @@ Scores scores(Run& run, const Tensor& x, Param& a_src, Param& a_dst, int64_t hea
   return s;
 }
 
-}  // namespace
-
 Tensor attention(Run& run, const Block& block, const Tensor& x, Param& a_src, Param& a_dst, int64_t heads, float slope,
                  DType out) {
-  const Scores s = scores(run, x, a_src, a_dst, heads);
+  const NodeScores s = node_scores(run, x, a_src, a_dst, heads);
   const int64_t rows = block.rows();
   const Tensor left = s.left.slice(0, 0, rows), right = s.right, y(run.ctx.arena, out, {rows, x.dim(1)}),
                top(run.ctx.arena, DType::f32, {rows, heads}), sum(run.ctx.arena, DType::f32, {rows, heads});
@@ -238,11 +243,11 @@ Tensor bias(Run& run, const Tensor& x, Param& b, DType out) {
   return y;
 }
 
-Tensor gaussians(Run& run, const View& u, Param& mu, Param& sigma) {
+Tensor gaussians(Run& run, const View& u, Param& mu, Param& sigma, bool again) {
   const Tensor w(run.ctx.arena, DType::f32, {u.dim(0), mu.value.rows});
   taped(
       run.ctx, "gaussians",
-      {.in = {}, .out = {w}, .saved = {w}, .cost = Cost::cheap, .trains = static_cast<bool>(mu.grad)},
+      {.in = {}, .out = {w}, .saved = {w}, .cost = Cost::cheap, .trains = static_cast<bool>(mu.grad), .again = again},
       [w = Ref(w), u, &mu, &sigma](Ctx& c) {
         braid::run(c, EdgeGaussianFwd{.u = u, .mu = matrix_of(mu), .sigma = matrix_of(sigma), .w = w.mut()});
       },
@@ -256,6 +261,41 @@ Tensor gaussians(Run& run, const View& u, Param& mu, Param& sigma) {
                                       .dsigma = sigma.grad});
       });
   return w;
+}
+
+// Each end's gradient is the sum of the other ends, weighted by the gradients of the pairs (kernels/sddmm).
+Tensor pair_dots(Run& run, const graph::Graph& pairs, const Tensor& u, const Tensor& v) {
+  const Tensor y(run.ctx.arena, DType::f32, {pairs.edges(), 1});
+  taped(
+      run.ctx, "pair_dots", {.in = {u, v}, .out = {y}, .saved = {u, v}, .cost = Cost::cheap},
+      [u = Ref(u), v = Ref(v), y = Ref(y), &pairs](Ctx& c) {
+        braid::run(c, SddmmFwd{.rowptr = pairs.in.rowptr_view(),
+                               .col = pairs.in.col_view(),
+                               .u = u.view(),
+                               .v = v.view(),
+                               .y = y.mut()});
+      },
+      [u = Ref(u), v = Ref(v), y = Ref(y), &pairs](Ctx& c, Tape& tape) {
+        const View dy = tape.grad(y).view();
+        const Tensor du = tape.make_grad(c, u);
+        braid::run(c, SpmmFwd{.rowptr = pairs.in.rowptr_view(),
+                              .col = pairs.in.col_view(),
+                              .x = v.view(),
+                              .edge = dy,
+                              .y = du.mut(),
+                              .op = EdgeOp::mul});
+        tape.add_grad(c, u, du);
+        const Tensor dv = tape.make_grad(c, v);
+        braid::run(c, SpmmFwd{.rowptr = pairs.out.rowptr_view(),
+                              .col = pairs.out.col_view(),
+                              .order = pairs.order_view(),
+                              .x = u.view(),
+                              .edge = dy,
+                              .y = dv.mut(),
+                              .op = EdgeOp::mul});
+        tape.add_grad(c, v, dv);
+      });
+  return y;
 }
 
 Tensor edge_side(Run& run, const Tensor& x, Side side) {

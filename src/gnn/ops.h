@@ -28,11 +28,22 @@ Tensor aggregate(Run& run, const Block& block, const Tensor& x, const Messages& 
 Tensor attention(Run& run, const Block& block, const Tensor& x, Param& a_src, Param& a_dst, int64_t heads, float slope,
                  DType out);
 
+// What its nodes contribute to the scores of edges: left as receivers, right as senders, [nodes, heads] F32 each.
+struct NodeScores {
+  Tensor left, right;
+};
+NodeScores node_scores(Run& run, const Tensor& x, Param& a_src, Param& a_dst, int64_t heads);
+
 // x + b, b a vector.
 Tensor bias(Run& run, const Tensor& x, Param& b, DType out);
 
-// Gaussian weights of edges with pseudo-coordinates u, [edges, K] (kernels/edge_gaussian).
-Tensor gaussians(Run& run, const View& u, Param& mu, Param& sigma);
+// Gaussian weights of edges with pseudo-coordinates u, [edges, K] (kernels/edge_gaussian). With
+// `again` they are freed after the forward pass and computed again for the backward pass.
+Tensor gaussians(Run& run, const View& u, Param& mu, Param& sigma, bool again);
+
+// A score per pair of nodes, <u_i, v_j> over the edges (i <- j) of `pairs`: u [rows, D], v [cols, D] F32 -> [edges, 1]
+// F32, in their order. `pairs` outlives the backward pass.
+Tensor pair_dots(Run& run, const graph::Graph& pairs, const Tensor& u, const Tensor& v);
 
 // [x | -x], or [0 | x]: the two sides of an edge function of [x_i | x_j - x_i] that is linear.
 enum class Side : uint8_t { receiver, sender };

@@ -31,16 +31,15 @@ Graph make_graph(Csr csr) {
   return g;
 }
 
-Csr csr_of(int64_t nodes, std::vector<Edge> edges, int64_t* removed) {
-  const auto before = std::ssize(edges);
-  std::erase_if(edges, [](const Edge& e) { return e.source == e.target; });
+namespace {
+
+Csr rows_of(int64_t rows, int64_t cols, std::vector<Edge> edges) {
   std::sort(edges.begin(), edges.end(),
             [](const Edge& a, const Edge& b) { return std::tie(a.target, a.source) < std::tie(b.target, b.source); });
   const auto same = [](const Edge& a, const Edge& b) { return a.target == b.target && a.source == b.source; };
   edges.erase(std::unique(edges.begin(), edges.end(), same), edges.end());
-  if (removed) *removed = before - std::ssize(edges);
-  Csr csr{.rows = nodes, .cols = nodes};
-  csr.rowptr.assign(static_cast<size_t>(nodes) + 1, 0);
+  Csr csr{.rows = rows, .cols = cols};
+  csr.rowptr.assign(static_cast<size_t>(rows) + 1, 0);
   csr.col.reserve(edges.size());
   for (const Edge& e : edges) {
     ++csr.rowptr[static_cast<size_t>(e.target) + 1];
@@ -48,6 +47,20 @@ Csr csr_of(int64_t nodes, std::vector<Edge> edges, int64_t* removed) {
   }
   for (size_t i = 1; i < csr.rowptr.size(); ++i) csr.rowptr[i] += csr.rowptr[i - 1];
   return csr;
+}
+
+}  // namespace
+
+Csr csr_of(int64_t nodes, std::vector<Edge> edges, int64_t* removed) {
+  const auto before = std::ssize(edges);
+  std::erase_if(edges, [](const Edge& e) { return e.source == e.target; });
+  Csr csr = rows_of(nodes, nodes, std::move(edges));
+  if (removed) *removed = before - csr.edges();
+  return csr;
+}
+
+Csr bipartite_csr_of(int64_t targets, int64_t sources, std::vector<Edge> edges) {
+  return rows_of(targets, sources, std::move(edges));
 }
 
 int64_t remove_self_loops(Csr& csr) {

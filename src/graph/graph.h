@@ -31,7 +31,9 @@ struct Edge {
 // Sorts the edges by target, then source. Parallel edges become one and self-loops are left out; `removed`, if not
 // null, counts both. Numbers of nodes were checked.
 Csr csr_of(int64_t nodes, std::vector<Edge> edges, int64_t* removed = nullptr);
-// The same of a Csr with self-loops: returns how many there were.
+// With two types of nodes, which have numbers of their own: from `sources` to `targets`.
+Csr bipartite_csr_of(int64_t targets, int64_t sources, std::vector<Edge> edges);
+// Takes the self-loops out of a Csr: returns how many there were.
 int64_t remove_self_loops(Csr& csr);
 
 }  // namespace braid::graph

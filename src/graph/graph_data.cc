@@ -59,40 +59,40 @@ int64_t length_of(const Tensors& tensors, const char* name, const char* what, in
   return n;
 }
 
-Csr read_csr(const Tensors& tensors) {
+// `sources`: of a graph with two types of nodes; 0: there is one.
+Csr read_csr(const Tensors& tensors, int64_t sources) {
   const int64_t nodes = length_of(tensors, "rowptr", "nodes", kMost) - 1;
   if (nodes < 1)
     fail(tensors.where, {.what = "is a graph without nodes", .expected = "rowptr with an entry more than nodes"});
   length_of(tensors, "col", "edges", kMost);
-  Csr csr{.rows = nodes, .cols = nodes, .rowptr = tensors.integers("rowptr")};
+  Csr csr{.rows = nodes, .cols = sources > 0 ? sources : nodes, .rowptr = tensors.integers("rowptr")};
   for (const int64_t c : tensors.integers("col")) csr.col.push_back(c < 0 || c > kMost ? -1 : static_cast<int32_t>(c));
   check(csr, tensors.where);
   return csr;
 }
 
-void read_features(const Tensors& tensors, GraphData& data) {
-  const View x = tensors.need("x", DType::f32, 2);
-  const int64_t nodes = data.graph.rows();
-  if (x.dim(0) != nodes || x.dim(1) == 0)
-    fail(tensors.where,
-         {.what = "x has another shape", .got = to_string(x.shape), .expected = fmt::format("[{}, features]", nodes)});
-  data.features = x.dim(1);
-  data.x.resize(static_cast<size_t>(x.count()));
-  std::memcpy(data.x.data(), x.data, static_cast<size_t>(x.bytes()));
-  const auto bad = std::find_if(data.x.begin(), data.x.end(), [](float v) { return !std::isfinite(v); });
-  if (bad == data.x.end()) return;
-  const int64_t at = bad - data.x.begin();
-  fail(tensors.where,
-       {.what = fmt::format("feature {} of node {} is not finite", at % data.features, at / data.features),
-        .got = fmt::format("{}", *bad)});
+// [rows, width] F32, all finite; returns the width.
+int64_t read_features(const Tensors& tensors, const char* name, int64_t rows, std::vector<float>& values) {
+  const View x = tensors.need(name, DType::f32, 2);
+  if (x.dim(0) != rows || x.dim(1) == 0)
+    fail(tensors.where, {.what = fmt::format("{} has another shape", name),
+                         .got = to_string(x.shape),
+                         .expected = fmt::format("[{}, features]", rows)});
+  values.resize(static_cast<size_t>(x.count()));
+  std::memcpy(values.data(), x.data, static_cast<size_t>(x.bytes()));
+  const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+  if (bad == values.end()) return x.dim(1);
+  const int64_t at = bad - values.begin();
+  fail(tensors.where, {.what = fmt::format("feature {} of node {} is not finite", at % x.dim(1), at / x.dim(1)),
+                       .got = fmt::format("{}", *bad)});
 }
 
-void read_classes(const Tensors& tensors, GraphData& data) {
-  const int64_t nodes = data.graph.rows();
+// Of `count` nodes or graphs, as `each` says.
+void read_classes(const Tensors& tensors, const char* each, int64_t count, GraphData& data) {
   int64_t known = 0, trained = 0;
-  for (const int64_t y : tensors.integers("y", nodes)) {
+  for (const int64_t y : tensors.integers("y", count)) {
     if (y < -1)
-      fail(tensors.where, {.what = fmt::format("y of node {} is not a class", std::ssize(data.y)),
+      fail(tensors.where, {.what = fmt::format("y of {} {} is not a class", each, std::ssize(data.y)),
                            .got = std::to_string(y),
                            .expected = "from 0, or -1 for unknown"});
     limit(tensors.where, "classes", y, kMostClasses - 1);
@@ -100,46 +100,105 @@ void read_classes(const Tensors& tensors, GraphData& data) {
     data.classes = std::max(data.classes, y + 1);
     known += y >= 0 ? 1 : 0;
   }
-  if (known == 0) fail(tensors.where, {.what = "has no node of a known class", .expected = "some y from 0"});
-  const auto mask = tensors.find("train") ? tensors.integers("train", nodes) : std::vector<int64_t>();
-  for (size_t i = 0; i < static_cast<size_t>(nodes); ++i) {
+  if (known == 0)
+    fail(tensors.where, {.what = fmt::format("has no {} of a known class", each), .expected = "some y from 0"});
+  const auto mask = tensors.find("train") ? tensors.integers("train", count) : std::vector<int64_t>();
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
     if (!mask.empty() && mask[i] != 0 && mask[i] != 1)
-      fail(tensors.where, {.what = fmt::format("train of node {} is not a flag", i),
+      fail(tensors.where, {.what = fmt::format("train of {} {} is not a flag", each, i),
                            .got = std::to_string(mask[i]),
                            .expected = "0 or 1"});
     data.train.push_back((mask.empty() || mask[i] == 1) && data.y[i] >= 0 ? 1 : 0);
     trained += data.train.back();
   }
   if (trained == 0)
-    fail(tensors.where, {.what = "has nothing to train on", .expected = "nodes with train = 1 and a known class"});
+    fail(tensors.where,
+         {.what = "has nothing to train on", .expected = fmt::format("{}s with train = 1 and a known class", each)});
   std::vector<int64_t> members(static_cast<size_t>(data.classes));
   for (size_t i = 0; i < data.y.size(); ++i) {
     if (data.train[i]) ++members[static_cast<size_t>(data.y[i])];
   }
   const auto missing = std::count(members.begin(), members.end(), 0);
   if (missing > 0)
-    data.notes.push_back(fmt::format("{} of {} classes have no node to train on", missing, data.classes));
+    data.notes.push_back(fmt::format("{} of {} classes have no {} to train on", missing, data.classes, each));
+}
+
+// Where each graph begins; their number is that of y.
+void read_graphs(const Tensors& tensors, GraphData& data) {
+  const int64_t nodes = data.graph.rows(), graphs = length_of(tensors, "y", "graphs", kMost);
+  const std::vector<int64_t> batch = tensors.integers("batch", nodes);
+  int64_t last = 0;
+  for (int64_t i = 0; i < nodes; ++i) {
+    const int64_t graph = batch[static_cast<size_t>(i)];
+    if (graph < last || graph >= graphs)
+      fail(tensors.where, {.what = fmt::format("batch of node {} is not the number of a graph, ascending", i),
+                           .got = std::to_string(graph),
+                           .expected = fmt::format("{} to {}", last, graphs - 1)});
+    last = graph;
+  }
+  for (int64_t g = 0, node = 0; g <= graphs; ++g) {
+    while (node < nodes && batch[static_cast<size_t>(node)] < g) ++node;
+    data.begin.push_back(node);
+  }
+  const Csr& in = data.graph.in;
+  for (int64_t i = 0; i < nodes; ++i) {
+    for (int64_t e = in.rowptr[static_cast<size_t>(i)]; e < in.rowptr[static_cast<size_t>(i) + 1]; ++e) {
+      const int32_t from = in.col[static_cast<size_t>(e)];
+      const int64_t own = batch[static_cast<size_t>(i)], other = batch[static_cast<size_t>(from)];
+      if (own != other)
+        fail(tensors.where, {.what = fmt::format("the edge from node {} to {} leaves its graph", from, i),
+                             .got = fmt::format("graphs {} and {}", other, own),
+                             .expected = "one graph"});
+    }
+  }
+}
+
+// There is nothing to tell them by.
+void drop_empty_graphs(GraphData& data) {
+  int64_t dropped = 0;
+  for (size_t g = 0; g < data.y.size(); ++g) {
+    if (data.begin[g + 1] > data.begin[g]) continue;
+    data.y[g] = -1;
+    data.train[g] = 0;
+    ++dropped;
+  }
+  if (dropped > 0) data.notes.push_back(fmt::format("{} graphs have no nodes and are left out", dropped));
 }
 
 }  // namespace
 
-GraphData graph_of(const std::vector<io::StoredTensor>& list, const std::string& where) {
+GraphData graph_of(const std::vector<io::StoredTensor>& list, const std::string& where, Task task) {
   const Tensors tensors{list, where};
-  Csr csr = read_csr(tensors);
-  const int64_t loops = remove_self_loops(csr);
+  const bool bipartite = task == Task::edge && tensors.find("x_dst");
+  int64_t sources = 0;
+  if (bipartite) {
+    sources = tensors.need("x", DType::f32, 2).dim(0);
+    limit(where, "nodes", sources, kMost);
+    if (sources == 0) fail(where, {.what = "x has no rows", .expected = "a node that sends"});
+  }
+  Csr csr = read_csr(tensors, sources);
+  const int64_t loops = bipartite ? 0 : remove_self_loops(csr);
   GraphData data{.graph = make_graph(std::move(csr))};
   if (loops > 0)
     data.notes.push_back(fmt::format("{} self-loops of the file are left out: layers add their own", loops));
   if (data.graph.edges() == 0) data.notes.emplace_back("the graph has no edges: every node is on its own");
-  read_features(tensors, data);
-  read_classes(tensors, data);
+  data.features = read_features(tensors, "x", data.graph.cols(), data.x);
+  if (bipartite) data.features_dst = read_features(tensors, "x_dst", data.graph.rows(), data.x_dst);
+  if (task == Task::graph) read_graphs(tensors, data);
+  if (task == Task::node) read_classes(tensors, "node", data.graph.rows(), data);
+  if (task == Task::graph) {
+    read_classes(tensors, "graph", std::ssize(data.begin) - 1, data);
+    drop_empty_graphs(data);
+    if (std::count(data.train.begin(), data.train.end(), 1) == 0)
+      fail(where, {.what = "has nothing to train on", .expected = "a graph with nodes, train = 1 and a known class"});
+  }
   return data;
 }
 
-GraphData read_graph(const std::filesystem::path& path) {
+GraphData read_graph(const std::filesystem::path& path, Task task) {
   const sys::MappedFile file(path);
   const std::string where = printable(path.string());
-  return graph_of(io::parse_safetensors(file.bytes(), where), where);
+  return graph_of(io::parse_safetensors(file.bytes(), where), where, task);
 }
 
 }  // namespace braid::graph

@@ -11,15 +11,26 @@ void write_graph(const std::filesystem::path& path, const GraphData& data) {
   const Csr& csr = data.graph.in;
   const auto n = csr.rows;
   std::vector<io::TensorSpec> specs = {{"rowptr", DType::i64, {n + 1}}, {"col", DType::i64, {csr.edges()}}};
-  if (!data.y.empty()) specs.push_back({"y", DType::i64, {n}}), specs.push_back({"train", DType::i64, {n}});
-  if (!data.x.empty()) specs.push_back({"x", DType::f32, {n, data.features}});
+  if (!data.y.empty()) {
+    const int64_t count = std::ssize(data.y);
+    specs.push_back({"y", DType::i64, {count}});
+    specs.push_back({"train", DType::i64, {count}});
+  }
+  if (!data.x.empty()) specs.push_back({"x", DType::f32, {csr.cols, data.features}});
+  if (!data.x_dst.empty()) specs.push_back({"x_dst", DType::f32, {n, data.features_dst}});
+  std::vector<int64_t> batch;
+  for (size_t g = 0; g + 1 < data.begin.size(); ++g)
+    batch.insert(batch.end(), static_cast<size_t>(data.begin[g + 1] - data.begin[g]), static_cast<int64_t>(g));
+  if (!batch.empty()) specs.push_back({"batch", DType::i64, {n}});
   io::SafetensorsWriter file(path, specs);
   const auto integers = [&](const char* name, const auto& values) {
     const std::vector<int64_t> wide(values.begin(), values.end());
     file.write(name, std::as_bytes(std::span(wide)));
   };
   for (const io::TensorSpec& spec : file.order()) {
-    if (spec.name == "x") file.write("x", view_of(data.x.data(), {n, data.features}));
+    if (spec.name == "x") file.write("x", view_of(data.x.data(), {csr.cols, data.features}));
+    if (spec.name == "x_dst") file.write("x_dst", view_of(data.x_dst.data(), {n, data.features_dst}));
+    if (spec.name == "batch") integers("batch", batch);
     if (spec.name == "rowptr") integers("rowptr", csr.rowptr);
     if (spec.name == "col") integers("col", csr.col);
     if (spec.name == "y") integers("y", data.y);

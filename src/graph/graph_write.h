@@ -6,7 +6,7 @@
 
 namespace braid::graph {
 
-// Without features or classes, their tensors are left out. `path` ends in .safetensors; the file appears whole or not
+// What the graph does not have is left out. `path` ends in .safetensors; the file appears whole or not
 // at all.
 void write_graph(const std::filesystem::path& path, const GraphData& data);
 

@@ -70,26 +70,38 @@ void GridNodes::read() {
   take_graph();
 }
 
+namespace {
+
+// What a rank has of a weight or a bias.
+void take_part(models::MasterTensor& t, bool matrix, const gnn::LayerSpec& layer, const gnn::GridRanks::Roles& roles) {
+  const gnn::WeightPart part = gnn::weight_part(layer, roles);
+  if (matrix) {
+    if (part.own.count == layer.out && part.cols.count == layer.in) return;
+    t.rows = layer.out;
+    t.cols = layer.in;
+    t.held = {part.own};
+    t.within = part.cols;
+    return;
+  }
+  t.counted = roles.inner.rank() == 0 && roles.depth.rank() == 0;
+  if (part.block.count == layer.out) return;
+  t.rows = 1;
+  t.cols = layer.out;
+  t.by_cols = true;
+  t.held = {part.block};
+}
+
+}  // namespace
+
 // The first weights are those of one rank.
 void GridNodes::own_parts() {
   const std::vector<gnn::LayerSpec> layers = gnn::layers_of(whole_->spec());
   std::vector<models::MasterTensor> tensors = tensors_of(gnn::params_of(whole_->spec()));
+  size_t next = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
     const gnn::GridRanks::Roles roles = ranks_.roles(static_cast<int64_t>(i));
-    const gnn::WeightPart part = gnn::weight_part(layers[i], roles);
-    models::MasterTensor &weight = tensors[2 * i], &bias = tensors[2 * i + 1];
-    if (part.own.count < layers[i].out || part.cols.count < layers[i].in) {
-      weight.rows = layers[i].out;
-      weight.cols = layers[i].in;
-      weight.held = {part.own};
-      weight.within = part.cols;
-    }
-    bias.counted = roles.inner.rank() == 0 && roles.depth.rank() == 0;
-    if (part.block.count == layers[i].out) continue;
-    bias.rows = 1;
-    bias.cols = layers[i].out;
-    bias.by_cols = true;
-    bias.held = {part.block};
+    for (const gnn::LayerParam& param : gnn::params_of(layers[i]))
+      take_part(tensors[next++], param.matrix, layers[i], roles);
   }
   for (size_t i = 0; i < tensors.size(); ++i) tensors[i].number = static_cast<int64_t>(i);
   params_ = masters_.own(tensors);

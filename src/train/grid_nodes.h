@@ -51,7 +51,7 @@ class GridNodes final : public Objective {
   Facts facts() const override { return facts_; }
 
   // A line each: those of Nodes, the grid, and how even its blocks are.
-  const std::vector<std::string>& describe() const { return lines_; }
+  std::vector<std::string> describe() const override { return lines_; }
 
  private:
   void read();

@@ -114,6 +114,19 @@ TEST_F(GridNodesTest, EveryGridComputesWhatOneRankDoes) {
   }
 }
 
+TEST_F(GridNodesTest, SageToo) {
+  recipe_.graph.model = "sage";
+  for (const char* aggregate : {"mean", "add"}) {
+    recipe_.graph.aggregate = aggregate;
+    fs::remove_all(recipe_.out);
+    const GridRun want = serial();
+    for (const char* grid : {"1,1,1", "2,1,1", "1,2,1", "1,1,2", "2,2,2", "3,1,2", "1,4,2"}) {
+      fs::remove_all(recipe_.out);
+      expect_close(on(grid), want, std::string(aggregate) + " " + grid);
+    }
+  }
+}
+
 TEST_F(GridNodesTest, SixtyFourRanksToo) {
   recipe_.graph.hidden = 64;
   graph::write_graph(recipe_.graph.path,
@@ -324,6 +337,11 @@ TEST_F(GridNodesTest, GridsThatCannotBe) {
   for (const auto& [grid, ranks, text] : wrong)
     EXPECT_NE(error(grid, ranks, none).find(text), std::string::npos) << error(grid, ranks, none);
   EXPECT_NE(error("2,2,1", 4, [](Recipe& r) { r.graph.model = "gat"; }).find("does not divide gat; expected gcn"),
+            std::string::npos);
+  EXPECT_NE(error("2,2,1", 4, [](Recipe& r) { r.graph.model = "sage", r.graph.aggregate = "max"; })
+                .find("does not divide a max; expected graph.aggregate mean or add"),
+            std::string::npos);
+  EXPECT_NE(error("2,2,1", 4, [](Recipe& r) { r.graph.task = "edge"; }).find("does not divide graph.task = edge"),
             std::string::npos);
   EXPECT_NE(error("2,2,1", 4, [](Recipe& r) { r.optimizer.kind = "muon"; }).find("cannot be used with optimizer.kind"),
             std::string::npos);

@@ -112,12 +112,14 @@ std::string json_of(const StepLog& log) {
 
 std::string line_of(const HeldOutLog& log) {
   std::string text = fmt::format("step {}  held out {:.4f}", log.step, log.loss);
+  for (const auto& [name, value] : log.metrics) text += fmt::format("  {} {:.4f}", name, value);
   if (log.ema_loss) text += fmt::format("  of the running mean {:.4f}", *log.ema_loss);
   return text;
 }
 
 std::string json_of(const HeldOutLog& log) {
   nlohmann::ordered_json j = {{"step", log.step}, {"held_out_loss", log.loss}};
+  for (const auto& [name, value] : log.metrics) j[fmt::format("held_out_{}", name)] = value;
   if (log.ema_loss) j["ema_held_out_loss"] = *log.ema_loss;
   return j.dump();
 }
@@ -191,6 +193,8 @@ void Log::held_out(const HeldOutLog& log) {
   if (jsonl_) append_lines(json_of(log) + "\n", jsonl_, jsonl_path_);
   if (!events_) return;
   std::vector<std::pair<std::string, float>> values = {{"held_out_loss", static_cast<float>(log.loss)}};
+  for (const auto& [name, value] : log.metrics)
+    values.emplace_back(fmt::format("held_out_{}", name), static_cast<float>(value));
   if (log.ema_loss) values.emplace_back("ema_held_out_loss", static_cast<float>(*log.ema_loss));
   events_->scalars(log.step, now(), values);
 }

@@ -35,7 +35,8 @@ struct StepLog {
 struct HeldOutLog {
   int64_t step = 0;
   double loss = 0;
-  std::optional<double> ema_loss{};  // of the running mean of the weights
+  std::vector<std::pair<const char*, double>> metrics{};  // the objective's other sums, by name
+  std::optional<double> ema_loss{};                       // of the running mean of the weights
 };
 
 std::string line_of(const StepLog& log);

@@ -161,8 +161,13 @@ void check_graph_grid(const Recipe& recipe, int ranks) {
                            .got = fmt::format("{} x {} x {} = {}", x, y, z, x * y * z),
                            .expected = std::to_string(ranks),
                            .hint = fmt::format("--ranks {}", x * y * z)});
-  if (recipe.graph.model != "gcn")
-    fail("parallel.grid", {.what = fmt::format("does not divide {}", recipe.graph.model), .expected = "gcn"});
+  if (recipe.graph.task != "node")
+    fail("parallel.grid", {.what = "does not divide graph.task = " + recipe.graph.task, .expected = "node"});
+  const std::string &model = recipe.graph.model, &aggregate = recipe.graph.aggregate;
+  if (model != "gcn" && model != "sage")
+    fail("parallel.grid", {.what = fmt::format("does not divide {}", model), .expected = "gcn or sage"});
+  if (model == "sage" && (aggregate == "max" || aggregate == "min"))
+    fail("parallel.grid", {.what = "does not divide a " + aggregate, .expected = "graph.aggregate mean or add"});
 }
 
 }  // namespace

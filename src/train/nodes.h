@@ -4,28 +4,25 @@
 // divide the graph are GridNodes (grid_nodes.h).
 #pragma once
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/tape.h"
 #include "gnn/network.h"
 #include "graph/graph_data.h"
+#include "train/graph_weights.h"
 #include "train/objective.h"
 #include "train/recipe.h"
 
 namespace braid::train {
-
-// The tensors of a network, as files have them.
-std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>& params);
 
 class Nodes final : public Objective {
  public:
   // Reads the graph, and the first weights from `graph.init` or at random. The recipe outlives this.
   explicit Nodes(const Recipe& recipe);
 
-  models::MasterWeights& masters() override { return masters_; }
-  std::vector<Param*> params() override;
+  models::MasterWeights& masters() override { return weights_.masters(); }
+  std::vector<Param*> params() override { return weights_.list(); }
   int64_t draw(int64_t step, bool held_out) override;
   bool holds_out() const override { return held_out_ > 0; }
   int64_t tokens() const override { return targets_; }  // nodes in the loss
@@ -33,7 +30,9 @@ class Nodes final : public Objective {
   void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override;
   void finish(bool, Sums&) override {}
   void write(std::span<const float> values, const std::filesystem::path& folder) override;
-  std::filesystem::path weights_in(const std::filesystem::path& folder) const override;
+  std::filesystem::path weights_in(const std::filesystem::path& folder) const override {
+    return GraphWeights::file_in(folder);
+  }
   void write_batch(const std::filesystem::path& file) const override;
   Facts facts() const override;
 
@@ -44,7 +43,9 @@ class Nodes final : public Objective {
   void release_graph();
   graph::RowStats stats() const { return graph::stats_of(block_.graph.in); }
   // A line each: the graph, the network, what the reader changed.
-  std::vector<std::string> describe() const;
+  std::vector<std::string> describe() const override;
+  // What the rewrites of its computation save (gnn/rewrites.h), a line each.
+  std::vector<std::string> explain();
   // The logits of all nodes with the present weights, [nodes, classes] row by row.
   std::vector<float> logits(Ctx& ctx);
 
@@ -57,16 +58,13 @@ class Nodes final : public Objective {
   Part whole_graph() const { return {.blocks = {&block_}}; }
   Tensor forward(Ctx& ctx, const Part& part, bool draws);
   void draw_sample(int64_t step);
-  void load(const std::filesystem::path& path);
-  void initialise(const std::vector<gnn::LayerParam>& params);
 
   const Recipe& recipe_;
   graph::GraphData data_;
   gnn::NetworkSpec spec_;
   gnn::Block block_;
-  models::MasterWeights masters_;
-  std::vector<Param> params_;
-  std::optional<gnn::Network> network_;
+  GraphWeights weights_;
+  gnn::Network network_;
   nn::Draws draws_;
   std::vector<int32_t> batch_;  // classes of the rows of the last block, -1: not in the loss
   std::vector<int32_t> train_nodes_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -73,6 +74,8 @@ class Objective {
   virtual void write_batch(const std::filesystem::path& file) const = 0;
   // What determines the bits of a run besides its recipe.
   virtual Facts facts() const = 0;
+  // What is known before the first step, a line each.
+  virtual std::vector<std::string> describe() const { return {}; }
 };
 
 }  // namespace braid::train

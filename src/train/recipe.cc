@@ -44,18 +44,27 @@ void each_data_word(D& d, Visit& visit) {
 template <class G, class Visit>
 void each_graph_word(G& g, Visit& visit) {
   constexpr io::IntRange kWidth{1, 1 << 20};
-  visit("graph.path", g.path, Choices{}, "objective graph: a file with the graph, features and classes of its nodes");
+  visit("graph.path", g.path, Choices{}, "objective graph: a file with the graph, features and classes");
+  visit("graph.task", g.task, Choices{"node", "edge", "graph"},
+        "classes of nodes, edges between them, or classes of the graphs of a file");
   visit("graph.model", g.model, Choices{"gcn", "sage", "gin", "gat", "edgeconv", "monet"},
         "gcn, sage, gin, gat, edgeconv or monet");
-  visit("graph.layers", g.layers, io::IntRange{1, 1000}, "layers, the last of which gives the classes");
+  visit("graph.layers", g.layers, io::IntRange{1, 1000},
+        "layers, the last of which gives the classes; other tasks: `hidden` channels");
   visit("graph.hidden", g.hidden, kWidth, "channels between layers; gat: of each head");
   visit("graph.heads", g.heads, io::IntRange{1, 1024}, "gat: attention heads of all layers but the last");
   visit("graph.kernels", g.kernels, io::IntRange{0, 1024}, "monet: Gaussian kernels; 0 counts as 1");
   visit("graph.eps", g.eps, io::NumberRange{-1e9, 1e9}, "gin: a node counts 1 + eps times among its neighbours");
   visit("graph.aggregate", g.aggregate, Choices{"", "add", "mean", "max", "min"},
         "sage, edgeconv, monet: add, mean, max or min; empty: mean, edgeconv max");
-  visit("graph.sample", g.sample, io::IntRange{0, 1 << 20},
-        "batches of `batch` nodes, each of which listens to this many neighbours a layer; 0: the whole graph");
+  visit(
+      "graph.sample", g.sample, io::IntRange{0, 1 << 20},
+      "task node: batches of `batch` nodes, each of which listens to this many neighbours a layer; 0: the whole graph");
+  visit("graph.readout", g.readout, Choices{"mean", "add", "max"},
+        "task graph: how the nodes of a graph become one row");
+  visit("graph.held_out", g.held_out, kRate, "task edge: share of the edges that no message takes and the loss omits");
+  visit("graph.rewrites_off", g.rewrites_off,
+        "rewrites of the computation to leave out: postpone, order, fuse, recompute, first");
   visit("graph.dropout", g.dropout, kRate, "of the channels between layers");
   visit("graph.init", g.init, Choices{}, "a .safetensors file with the first weights; empty: random ones");
 }
@@ -177,7 +186,8 @@ void each_loss_word(L& loss, Visit& visit) {
 
 template <class R, class Visit>
 void each_word(R& r, Visit&& visit) {
-  visit("objective", r.objective, Choices{"language", "graph"}, "language, or graph: classes of the nodes of a graph");
+  visit("objective", r.objective, Choices{"language", "graph"},
+        "language, or graph: classes of nodes or graphs, or edges");
   visit("init", r.init, Choices{}, "the model to start from: a folder, org/name or tiny");
   visit("config", r.config, "instead of init: a config.json, a preset, or a table; random weights");
   visit("tokenizer", r.tokenizer, Choices{}, "with config: a folder with tokenizer and chat template");

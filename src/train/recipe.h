@@ -129,10 +129,14 @@ struct ParallelRecipe {
   bool divides_model() const { return axes().model() > 1 || pp > 1 || divides_experts(); }
 };
 
-// Of objective = "graph" (nodes.h).
+// Of objective = "graph" (graph_weights.h).
 struct GraphRecipe {
-  std::string path, init;     // files; init: the first weights, empty: random ones
-  std::string model = "gcn";  // gnn/network.h
+  std::string path, init;                   // files; init: the first weights, empty: random ones
+  std::string task = "node";                // node (nodes.h), edge (links.h), graph (graphs.h)
+  std::string model = "gcn";                // gnn/network.h
+  std::string readout = "mean";             // task graph: mean, add, max
+  double held_out = 0.1;                    // task edge: share of the edges
+  std::vector<std::string> rewrites_off{};  // gnn/rewrites.h
   int64_t layers = 2, hidden = 16, heads = 1, kernels = 1;
   int64_t sample = 0;  // neighbours of a node in each layer of a batch; 0: full batches
   double eps = 0, dropout = 0;

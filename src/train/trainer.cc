@@ -289,6 +289,9 @@ void Trainer::give_up(const char* what) {
 
 HeldOutLog Trainer::held_out() {
   HeldOutLog log{.step = progress_.step, .loss = held_out_loss()};
+  for (const Sums::Sum& sum : sums_.all()) {
+    if (std::string_view(sum.name) != "loss") log.metrics.emplace_back(sum.name, sum.mean());
+  }
   if (!mean_.kept()) return log;
   // Needs no extra memory: the mean is swapped with the weights and back.
   models::MasterWeights& masters = objective_.masters();

@@ -1,0 +1,69 @@
+// Tolerances: FP32 exponentials over sums of up to 5000 of them in order, 4e-5 of the root mean square.
+#include "kernels/edge_softmax/edge_softmax.h"
+
+#include <numeric>
+
+#include "core/op_sweep.h"
+#include "core/ref.h"
+#include "kernels/edge_softmax/edge_softmax_ref.h"
+
+namespace braid {
+namespace {
+
+struct Problem {
+  std::vector<int64_t> rowptr;
+  TestTensor x, y, dy, dx;
+  Problem(std::vector<int64_t> rows, int64_t heads)
+      : rowptr(std::move(rows)),
+        x(DType::f32, {rowptr.back(), heads}, 1),
+        y(DType::f32, {rowptr.back(), heads}, 2),
+        dy(DType::f32, {rowptr.back(), heads}, 3),
+        dx(DType::f32, {rowptr.back(), heads}, 4) {}
+  View rows() const { return view_of(rowptr.data(), {std::ssize(rowptr)}); }
+  EdgeSoftmaxFwd forward() { return {.rowptr = rows(), .x = x.view(), .y = y.mut()}; }
+  EdgeSoftmaxBwd backward() {
+    return {.rowptr = rows(), .x = x.view(), .y = y.view(), .dy = dy.view(), .dx = dx.mut()};
+  }
+};
+
+TEST(EdgeSoftmax, EveryRowAgreesWithTheReference) {
+  for (const std::vector<int64_t>& rows : {std::vector<int64_t>{0, 0, 3, 4, 9, 9}, {0, 1}, {0, 5000, 5017}}) {
+    for (const int64_t heads : {1, 3, 8}) {
+      Problem p(rows, heads);
+      sweep(p.forward(), 4e-5);
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      run(ctx, p.forward());
+      sweep(p.backward(), 4e-5);
+    }
+  }
+}
+
+// What is larger than an exponential can be is subtracted first.
+TEST(EdgeSoftmax, LargeScoresAreNoOverflow) {
+  Problem p({0, 2}, 1);
+  p.x.mut().as<float>()[0] = 1000;
+  p.x.mut().as<float>()[1] = 999;
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, p.forward());
+  EXPECT_NEAR(element(p.y.view(), 0), 1 / (1 + std::exp(-1.0)), 1e-6);
+}
+
+TEST(EdgeSoftmax, BackwardIsTheDerivative) {
+  Problem p({0, 0, 3, 4, 9, 9}, 2);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, p.forward());
+  run(ctx, p.backward());
+  const std::vector<double> dy = to_doubles(p.dy.view());
+  const auto gradient = complex_step(to_doubles(p.x.view()), [&](const std::vector<std::complex<double>>& z) {
+    std::vector<std::complex<double>> y(18);
+    edge_softmax_ref(p.rows(), 2, 0.2f, z, y);
+    return std::inner_product(y.begin(), y.end(), dy.begin(), std::complex<double>(0));
+  });
+  for (int64_t i = 0; i < 18; ++i) EXPECT_NEAR(element(p.dx.view(), i), gradient[static_cast<size_t>(i)], 1e-6);
+}
+
+}  // namespace
+}  // namespace braid

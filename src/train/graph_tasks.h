@@ -1,0 +1,22 @@
+// The objectives of objective = "graph", by graph.task, on one rank.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "train/objective.h"
+#include "train/recipe.h"
+
+namespace braid::train {
+
+// The recipe outlives it.
+std::unique_ptr<Objective> graph_objective(const Recipe& recipe);
+
+// A value of what braid train --dry-run --json prints besides the parameters.
+struct GraphSize {
+  const char* name;
+  int64_t value;
+};
+std::vector<GraphSize> sizes_of(const Objective& objective);  // that graph_objective made
+
+}  // namespace braid::train

@@ -1,0 +1,232 @@
+#include "train/graph_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/philox.h"
+#include "io/atomic_file.h"
+#include "io/safetensors.h"
+#include "io/safetensors_write.h"
+#include "kernels/cross_entropy/cross_entropy.h"
+#include "sys/error.h"
+#include "sys/memory.h"
+#include "train/origin.h"
+
+namespace braid::train {
+namespace fs = std::filesystem;
+namespace {
+
+Reduce reduction(const std::string& name) {
+  return name == "mean" ? Reduce::mean : name == "max" ? Reduce::max : name == "min" ? Reduce::min : Reduce::sum;
+}
+
+}  // namespace
+
+Reduce aggregate_of(const GraphRecipe& g) {
+  const gnn::Kind kind = *gnn::kind_of(g.model);
+  const auto one_of = [&](std::initializer_list<const char*> names) {
+    if (!g.aggregate.empty() && std::find(names.begin(), names.end(), g.aggregate) == names.end())
+      fail("graph.aggregate", {.what = fmt::format("does not go with {}", g.model),
+                               .got = g.aggregate,
+                               .expected = fmt::format("{}", fmt::join(names, ", "))});
+  };
+  switch (kind) {
+    case gnn::Kind::sage:
+    case gnn::Kind::monet:
+      if (kind == gnn::Kind::monet) one_of({"mean", "add"});
+      if (g.aggregate.empty()) return Reduce::mean;
+      break;
+    case gnn::Kind::edgeconv:
+      one_of({"max", "min"});
+      if (g.aggregate.empty()) return Reduce::max;
+      break;
+    default:
+      one_of({"add"});
+  }
+  return reduction(g.aggregate);
+}
+
+gnn::NetworkSpec network_of(const Recipe& recipe, int64_t features, int64_t classes) {
+  const GraphRecipe& g = recipe.graph;
+  gnn::NetworkSpec spec{.kind = *gnn::kind_of(g.model),
+                        .layers = g.layers,
+                        .features = features,
+                        .hidden = g.hidden,
+                        .classes = classes,
+                        .heads = g.heads,
+                        .kernels = std::max<int64_t>(1, g.kernels),
+                        .eps = static_cast<float>(g.eps),
+                        .dropout = static_cast<float>(g.dropout),
+                        .aggregate = aggregate_of(g)};
+  if (g.task == "graph") spec.readout = reduction(g.readout);
+  spec.rewrites = gnn::rewrites_without(g.rewrites_off, "graph.rewrites_off");
+  return spec;
+}
+
+void check_graph(const Recipe& recipe) {
+  if (recipe.graph.path.empty())
+    fail("recipe", {.what = "has no graph.path", .expected = "a .safetensors file with rowptr, col and x"});
+  if (recipe.out.empty()) fail("recipe", {.what = "has no out", .expected = "a folder for checkpoints and logs"});
+  if (recipe.accumulate != 1)
+    fail("accumulate", {.what = "does not divide a graph, which is one batch",
+                        .got = std::to_string(recipe.accumulate),
+                        .expected = "1"});
+  const auto foreign = [](bool set, const char* word) {
+    if (set) fail(word, {.what = "does not go with objective = \"graph\"", .hint = "leaving it out"});
+  };
+  const GraphRecipe& g = recipe.graph;
+  if (g.task != "node" && g.sample > 0)
+    fail("graph.sample", {.what = fmt::format("does not go with graph.task = {}", g.task), .expected = "node"});
+  if (g.sample > 0 && (g.model == "gcn" || g.model == "monet"))
+    fail("graph.sample",
+         {.what = fmt::format("does not go with {}, which needs the degrees of the whole graph", g.model),
+          .expected = "sage, gin, gat or edgeconv"});
+  foreign(!recipe.init.empty(), "init");
+  foreign(recipe.config.has_value(), "config");
+  foreign(recipe.lora.rank > 0, "lora.rank");
+  foreign(recipe.precision != "none", "precision.recipe");
+  foreign(recipe.exact, "exact");
+  foreign(!recipe.data.path.empty() || !recipe.data.kind.empty(), "data");
+  if (recipe.batch > 0 && g.sample == 0 && g.task == "node")
+    fail("batch", {.what = "goes with graph.sample; without it a batch is the whole graph", .hint = "leaving it out"});
+}
+
+std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>& params) {
+  std::vector<models::MasterTensor> list;
+  for (const gnn::LayerParam& p : params) {
+    const bool vector = !p.matrix && p.shape.rank == 1;
+    list.push_back({.name = p.name,
+                    .role = vector ? ParamRole::bias : ParamRole::none,
+                    .shape = p.shape,
+                    .matrix = p.matrix,
+                    .transposed = p.transposed});
+  }
+  return list;
+}
+
+GraphWeights::GraphWeights(const Recipe& recipe, const std::vector<gnn::LayerParam>& params)
+    : recipe_(recipe), masters_(numerics_of(recipe).products) {
+  double count = 0;
+  for (const gnn::LayerParam& p : params) count += static_cast<double>(p.shape.count());
+  need_memory(state_bytes(recipe, count).sum(), 0, sys::memory_available());
+  params_ = masters_.own(tensors_of(params));
+  recipe.graph.init.empty() ? initialise(params) : load(recipe.graph.init);
+  masters_.round(1);
+}
+
+std::vector<Param*> GraphWeights::list() {
+  std::vector<Param*> list;
+  for (Param& p : params_) list.push_back(&p);
+  return list;
+}
+
+fs::path GraphWeights::file_in(const fs::path& folder) { return folder / "model.safetensors"; }
+
+void GraphWeights::load(const fs::path& path) {
+  const io::Safetensors file(path);
+  for (const models::MasterTensor& t : masters_.tensors()) {
+    const View view = file.need(t.name);
+    if (view.dtype != DType::f32 || view.shape != t.shape)
+      fail(printable(path.string()), {.what = fmt::format("{} has another type or shape", t.name),
+                                      .got = fmt::format("{} {}", name_of(view.dtype), to_string(view.shape)),
+                                      .expected = fmt::format("F32 {}", to_string(t.shape))});
+    models::from_stored(t, {view.data, static_cast<size_t>(view.bytes())}, true, masters_.values());
+  }
+}
+
+void GraphWeights::initialise(const std::vector<gnn::LayerParam>& params) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    const models::MasterTensor& t = masters_.tensors()[i];
+    const RandomKey key{.seed = static_cast<uint64_t>(recipe_.seed), .stream = static_cast<uint32_t>(i)};
+    float* values = masters_.values().data() + t.offset;
+    for (int64_t at = 0; at < t.count(); ++at) {
+      const float u = 2 * uniform(philox(key, static_cast<uint64_t>(at / 4))[static_cast<size_t>(at % 4)]) - 1;
+      values[at] = static_cast<float>(params[i].value) + static_cast<float>(params[i].bound) * u;
+    }
+  }
+}
+
+void GraphWeights::write(std::span<const float> values, int64_t features, int64_t classes, const fs::path& folder) {
+  fs::create_directories(folder);
+  std::vector<io::TensorSpec> specs;
+  for (const models::MasterTensor& t : masters_.tensors()) specs.push_back({t.name, DType::f32, t.shape});
+  io::SafetensorsWriter file(file_in(folder), specs);
+  std::vector<std::byte> bytes;
+  for (const io::TensorSpec& spec : file.order()) {
+    bytes.resize(static_cast<size_t>(spec.bytes()));
+    models::to_stored(masters_.tensor(spec.name), values, true, DType::f32, bytes);
+    file.write(spec.name, bytes);
+  }
+  file.finish();
+  const GraphRecipe& g = recipe_.graph;
+  const nlohmann::ordered_json config = {{"model", g.model},   {"task", g.task},           {"readout", g.readout},
+                                         {"layers", g.layers}, {"features", features},     {"hidden", g.hidden},
+                                         {"classes", classes}, {"heads", g.heads},         {"kernels", g.kernels},
+                                         {"eps", g.eps},       {"aggregate", g.aggregate}, {"dropout", g.dropout}};
+  io::write_text_file(folder / "config.json", config.dump(1) + "\n");
+}
+
+std::vector<int32_t> epoch_batch(std::span<const int32_t> items, int64_t batch, int64_t step, uint64_t seed) {
+  constexpr uint32_t kOrder = 0x6f726465;  // "orde"
+  const int64_t count = std::ssize(items), batches = (count + batch - 1) / batch, epoch = step / batches,
+                first = step % batches * batch;
+  std::vector<std::pair<uint32_t, int32_t>> order;
+  order.reserve(items.size());
+  for (const int32_t item : items) {
+    const auto r = philox({seed, kOrder}, static_cast<uint64_t>(item), static_cast<uint32_t>(epoch));
+    order.emplace_back(r[0], item);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<int32_t> chosen;
+  for (int64_t i = first; i < std::min(first + batch, count); ++i)
+    chosen.push_back(order[static_cast<size_t>(i)].second);
+  return chosen;
+}
+
+Tensor features_of(Ctx& ctx, DType products, const std::vector<float>& x, int64_t width,
+                   std::span<const int32_t> nodes) {
+  const int64_t rows = nodes.empty() ? std::ssize(x) / width : std::ssize(nodes);
+  const Tensor t(ctx.arena, products, {rows, width});
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t node = nodes.empty() ? i : nodes[static_cast<size_t>(i)];
+    const float* from = &x[static_cast<size_t>(node * width)];
+    if (products == DType::bf16) {
+      std::transform(from, from + width, t.mut().as<Bf16>(i), &to_bf16);
+    } else {
+      std::copy_n(from, width, t.mut().as<float>(i));
+    }
+  }
+  return t;
+}
+
+void class_loss(Ctx& ctx, Tape* tape, const Tensor& logits, std::span<const int32_t> classes, int64_t count,
+                Sums& sums) {
+  const int64_t rows = logits.dim(0), width = logits.dim(1);
+  const Tensor targets(ctx.arena, DType::i32, {rows}), losses(ctx.arena, DType::f32, {rows}),
+      lse(ctx.arena, DType::f32, {rows});
+  std::memcpy(targets.mut().data, classes.data(), classes.size_bytes());
+  run(ctx, CrossEntropyFwd{.logits = logits.view(), .targets = targets.view(), .loss = losses.mut(), .lse = lse.mut()});
+  double loss = 0, right = 0;
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t target = classes[static_cast<size_t>(i)];
+    if (target < 0) continue;
+    loss += static_cast<double>(losses.view().as<float>()[i]);
+    const float* row = logits.view().as<float>(i);
+    right += std::max_element(row, row + width) - row == target ? 1 : 0;
+  }
+  sums.add("loss", loss, static_cast<double>(count));
+  sums.add("accuracy", right, static_cast<double>(count));
+  if (!tape) return;
+  const Tensor weights(ctx.arena, DType::f32, {rows}), dlogits(ctx.arena, DType::f32, logits.shape());
+  std::fill_n(weights.mut().as<float>(), rows, 1 / static_cast<float>(count));
+  run(ctx, CrossEntropyBwd{.dloss = weights.view(),
+                           .logits = logits.view(),
+                           .targets = targets.view(),
+                           .lse = lse.view(),
+                           .dlogits = dlogits.mut()});
+  tape->add_grad(ctx, logits, dlogits);
+}
+
+}  // namespace braid::train

@@ -1,0 +1,58 @@
+// What objectives over graphs share, whatever their task: the checks of a recipe, the network that it describes, its
+// weights in training, batches by epochs, and the loss of classes.
+#pragma once
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "core/tape.h"
+#include "gnn/network.h"
+#include "models/master_weights.h"
+#include "train/objective.h"
+#include "train/recipe.h"
+
+namespace braid::train {
+
+// Error for words that do not go with objective = "graph".
+void check_graph(const Recipe& recipe);
+// How messages are reduced: graph.aggregate, or what the model does by itself.
+Reduce aggregate_of(const GraphRecipe& recipe);
+gnn::NetworkSpec network_of(const Recipe& recipe, int64_t features, int64_t classes);
+
+// The tensors of a network, as files have them.
+std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>& params);
+
+class GraphWeights {
+ public:
+  // From graph.init, or at random. The recipe outlives this.
+  GraphWeights(const Recipe& recipe, const std::vector<gnn::LayerParam>& params);
+  models::MasterWeights& masters() { return masters_; }
+  const models::MasterWeights& masters() const { return masters_; }
+  std::span<Param> params() { return params_; }
+  std::vector<Param*> list();
+  // model.safetensors, and config.json with the words of the network.
+  void write(std::span<const float> values, int64_t features, int64_t classes, const std::filesystem::path& folder);
+  static std::filesystem::path file_in(const std::filesystem::path& folder);
+
+ private:
+  void load(const std::filesystem::path& path);
+  void initialise(const std::vector<gnn::LayerParam>& params);
+
+  const Recipe& recipe_;
+  models::MasterWeights masters_;
+  std::vector<Param> params_;
+};
+
+// Batch `step` of these items: each epoch has its own order, by random numbers of its own.
+std::vector<int32_t> epoch_batch(std::span<const int32_t> items, int64_t batch, int64_t step, uint64_t seed);
+
+// Features [rows, width] of `nodes` as products read them; no nodes: of all.
+Tensor features_of(Ctx& ctx, DType products, const std::vector<float>& x, int64_t width,
+                   std::span<const int32_t> nodes = {});
+
+// The mean cross-entropy of rows with a class over `count` of them, and their accuracy, into the sums; `tape`, if
+// not null, gets the gradient.
+void class_loss(Ctx& ctx, Tape* tape, const Tensor& logits, std::span<const int32_t> classes, int64_t count,
+                Sums& sums);
+
+}  // namespace braid::train
