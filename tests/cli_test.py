@@ -113,7 +113,7 @@ class Refusals(Case):
         self.assertIn("score  1, proven to be the least", braid("search", "--solve", file).stdout)
         file.write_text(json.dumps({"layers": layers, "limits": [2.5]}))
         self.refused("search", "--solve", file, says=["limits[0] cannot be met; got 2.5; expected at least 3"])
-        self.refused("search", says=["no instance is named; try --solve INSTANCE.json"])
+        self.refused("search", says=["no model is named; try braid search MODEL OUT, or --solve INSTANCE.json"])
 
     def test_the_rest(self):
         self.refused(says=["no subcommand"])

@@ -3,10 +3,14 @@
 // distillation moves weights against a gradient that is computed here from the streams.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "io/json.h"
+#include "models/random_weights.h"
 #include "prune/prune.h"
 #include "prune/prune_support.h"
 #include "puzzle/distill.h"
@@ -17,6 +21,7 @@
 #include "support/error_of.h"
 #include "support/folder.h"
 #include "support/golden.h"
+#include "support/models.h"
 
 namespace braid::puzzle {
 namespace {
@@ -25,13 +30,30 @@ using support::error_of;
 
 Lists lists_of(const std::string& text) { return read_lists(io::Json::parse(text, "variants")); }
 
-// A hybrid with experts, one whose experts differ by layer, a Llama, and Llama-Nemotron.
-const char* const kFolders[] = {"hf/nemotron-h-latent-mtp", "hf/nemotron-h-puzzle", "hf/nemotron-h-dense", "hf/llama",
-                                "hf/nemotron-nas"};
+// A Llama with random weights.
+std::filesystem::path llama_in(const std::filesystem::path& folder) {
+  nlohmann::json json = models::dense("llama");
+  json["architectures"] = {"LlamaForCausalLM"};
+  json["hidden_act"] = "silu";
+  std::ofstream(folder / "config.json") << json.dump();
+  CHECK(models::write_random_weights(models::read(json), folder, {.seed = 3}, [](int64_t) { return true; }), "stopped");
+  return folder;
+}
+
+// Hybrids with latent experts and with a dense block, Llama-Nemotron and a Llama; of the fixtures one whose layers have
+// their own experts.
+std::vector<std::string> folders() {
+  std::vector<std::string> list = {"llama"};
+  for (const char* name : {"nemotron-h-latent-mtp", "nemotron-h-legacy", "nemotron-nas"})
+    list.push_back(support::data(std::string("hf/") + name));
+  const std::string more = support::fixtures() + "/hf/nemotron-h-puzzle";
+  if (!support::fixtures().empty() && std::filesystem::exists(more)) list.push_back(more);
+  return list;
+}
 
 struct Subject {
   explicit Subject(const std::string& folder)
-      : path(io::find_model(support::data(folder))),
+      : path(io::find_model(folder == "llama" ? llama_in(place.path()).string() : folder)),
         parent(path),
         rows(prune::random_rows(parent.config().vocab, 3, 24)) {
     parent.measure(rows, 1, [](int64_t) { return true; });
@@ -40,13 +62,14 @@ struct Subject {
     sites = sites_of(parent.config(), lists);
   }
 
+  support::Folder place;
   io::ModelPath path;
   Parent parent;
   std::vector<data::Batch> rows;
   std::vector<Site> sites;
 };
 
-class Folders : public testing::TestWithParam<const char*> {};
+class Folders : public testing::TestWithParam<std::string> {};
 
 TEST_P(Folders, WholeBlocksChangeNoBit) {
   Subject s(GetParam());
@@ -195,8 +218,8 @@ TEST_P(Folders, DistillationLowersTheErrorOfABlock) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Folders, testing::ValuesIn(kFolders), [](const auto& test) {
-  std::string name = test.param;
+INSTANTIATE_TEST_SUITE_P(All, Folders, testing::ValuesIn(folders()), [](const auto& test) {
+  std::string name = std::filesystem::path(test.param).filename().string();
   std::replace_if(
       name.begin(), name.end(), [](char c) { return c == '/' || c == '-'; }, '_');
   return name;
@@ -205,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(All, Folders, testing::ValuesIn(kFolders), [](const aut
 // The first step of Adam moves every weight by the learning rate against the sign of its gradient. Of a linear map of
 // zeros that is -2 sum o n^T / sum |o|^2, n the normed input and o the output of the parent's block.
 TEST(Distill, AStepGoesAgainstTheGradient) {
-  Subject s("hf/llama");
+  Subject s("llama");
   Judge streams(s.parent, s.rows, 1, true);
   const std::vector<DistillRow> rows = rows_of(streams);
   const Site& site = s.sites[0];
@@ -251,7 +274,7 @@ TEST(Distill, AStepGoesAgainstTheGradient) {
 }
 
 TEST(Merged, KeyHeadsAreMeansOfNeighbours) {
-  Subject s("hf/llama");
+  Subject s("llama");
   const Site& site = s.sites[0];
   const auto merged = std::find_if(site.variants.begin(), site.variants.end(),
                                    [](const Variant& v) { return v.change == Change::merged; });
@@ -301,10 +324,10 @@ TEST(Variants, Refusals) {
   EXPECT_NE(refused(R"({"attention": ["linear"]})").find("can be linear"), std::string::npos);
   EXPECT_NE(refused(R"({"keep": [99]})").find("no such layer"), std::string::npos);
   EXPECT_NE(refused("[]").find("no table"), std::string::npos);
-  const models::Config llama = models::load_config(io::find_model(support::data("hf/llama")));
+  const models::Config llama = models::read(models::dense("llama"));
   EXPECT_NE(error_of([&] { sites_of(llama, lists_of(R"({"kv_groups": [0.5]})")); }).find("cannot differ"),
             std::string::npos);
-  const models::Config qwen = models::load_config(io::find_model(support::data("hf/qwen3")));
+  const models::Config qwen = models::read(models::dense("qwen3"));
   EXPECT_NE(error_of([&] { sites_of(qwen, default_lists(qwen)); }).find("layers of this family"), std::string::npos);
 }
 
@@ -323,7 +346,7 @@ TEST(Limits, AreRead) {
 
 // Blocks of one shape have the same times, no block none; and blocks are timed in every pass.
 TEST(Times, AreOfShapes) {
-  Subject s("hf/nemotron-h-latent-mtp");
+  Subject s(support::data("hf/nemotron-h-latent-mtp"));
   const TimeOptions options{.batch = 3, .length = 70, .rounds = 2};
   TimeInputs inputs(options);
   Judge judge(s.parent, s.rows, 1);
