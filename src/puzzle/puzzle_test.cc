@@ -15,6 +15,7 @@
 #include "prune/prune_support.h"
 #include "puzzle/distill.h"
 #include "puzzle/judge.h"
+#include "puzzle/linear_fit.h"
 #include "puzzle/search.h"
 #include "puzzle/stream.h"
 #include "puzzle/times.h"
@@ -271,6 +272,53 @@ TEST(Distill, AStepGoesAgainstTheGradient) {
     ++compared;
   }
   EXPECT_GT(compared, std::ssize(gradient) / 4);
+}
+
+// No other map is closer: of the map that was fitted, the error does not fall when it is scaled.
+TEST(Linear, TheFitIsTheClosestMap) {
+  Subject s(support::data("hf/nemotron-nas"));
+  Judge judge(s.parent, s.rows, 1), streams(s.parent, s.rows, 1, true);
+  size_t fitted = 0;
+  for (size_t i = 0; i < s.sites.size(); ++i) {
+    const std::vector<DistillRow> rows = rows_of(streams);
+    const Site& site = s.sites[i];
+    const char letter = models::letter_of(site.whole());
+    const ParamRole role = letter == '*' ? ParamRole::linear_attention : ParamRole::linear_mlp;
+    if (letter == 'L') {
+      judge.advance();
+      continue;
+    }
+    const Variant variant{
+        .change = Change::linear, .block = models::LinearSpec{s.parent.config().hidden, role}, .name = "linear"};
+    const Values first = s.parent.first_values(site, variant), fit = fitted_linear(s.parent, i, first, rows, 1);
+    const auto error = [&](const Values& values) {
+      return judge.local_error(s.parent.block(site, i, variant, values).get());
+    };
+    const double best = error(fit);
+    EXPECT_NEAR(error(first), 1, 1e-6);  // zeros: all of the output is missing
+    EXPECT_LT(best, 0.9) << i;
+    for (const double factor : {0.9, 1.1}) {
+      Values other{.store = std::make_shared<WeightStore>()};
+      for (const auto& [name, value] : fit.of) {
+        const MutView v = other.store->make(value.value.dtype, value.value.shape);
+        for (int64_t k = 0; k < v.count(); ++k) set_element(v, k, factor * element(value.value, k));
+        other.of[name] = {.value = v, .like = value.like};
+      }
+      EXPECT_GT(error(other), best) << i;
+    }
+    ++fitted;
+    judge.advance();
+  }
+  EXPECT_GT(fitted, 2u);
+}
+
+TEST(Linear, Solves) {
+  std::vector<double> a = {4, 2, 2, 5}, b = {8, 18, 1, 0};
+  ASSERT_TRUE(solve_rows(a, b, 2));
+  const std::vector<double> x = {0.25, 3.5, 0.3125, -0.125};  // [4 2; 2 5] x = (8, 18), (1, 0)
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(b[i], x[i], 1e-12);
+  a = {1, 2, 2, 1};
+  EXPECT_FALSE(solve_rows(a, b, 2));
 }
 
 TEST(Merged, KeyHeadsAreMeansOfNeighbours) {

@@ -12,7 +12,7 @@
 #include "io/atomic_file.h"
 #include "models/count.h"
 #include "prune/prune.h"
-#include "puzzle/stream.h"
+#include "puzzle/linear_fit.h"
 #include "sys/error.h"
 
 namespace braid::puzzle {
@@ -97,8 +97,10 @@ class Searcher {
   bool judge_sites() {
     Judge judge(parent_, std::span(rows_).first(split_), options_.times.threads);
     report_.parent_loss = judge.parent_loss();
-    Judge fitted(parent_, options_.distill.tokens > 0 ? std::span(rows_).subspan(split_) : std::span<data::Batch>(),
-                 options_.times.threads, true);
+    // Nothing else reads the streams of the other rows.
+    const bool fits = options_.distill.tokens > 0 || any_linear();
+    Judge fitted(parent_, fits ? std::span(rows_).subspan(split_) : std::span<data::Batch>(), options_.times.threads,
+                 true);
     int64_t total = 0, done = 0;
     for (const Site& site : report_.sites) total += std::ssize(site.variants) - 1;
     for (size_t s = 0; s < report_.sites.size(); ++s) {
@@ -117,6 +119,15 @@ class Searcher {
     return stage_("judging variants", done, total);
   }
 
+  bool any_linear() const {
+    for (const Site& site : report_.sites) {
+      for (const Variant& v : site.variants) {
+        if (v.change == Change::linear) return true;
+      }
+    }
+    return false;
+  }
+
   Values rate(Judge& judge, std::span<const DistillRow> rows, size_t s, size_t v) {
     const Site& site = report_.sites[s];
     const Variant& variant = site.variants[v];
@@ -125,10 +136,11 @@ class Searcher {
     std::unique_ptr<models::Model> block;
     if (variant.change != Change::none) {
       values = parent_.first_values(site, variant);
+      if (variant.change == Change::linear) values = fitted_linear(parent_, s, values, rows, options_.times.threads);
       block = parent_.block(site, s, variant, values);
     }
     rated.local = rated.untrained = judge.local_error(block.get());
-    if (block && !rows.empty()) {
+    if (block && options_.distill.tokens > 0) {
       Values trained = distilled(parent_, site, s, variant, values, rows, options_.distill);
       auto other = parent_.block(site, s, variant, trained);
       const double local = judge.local_error(other.get());

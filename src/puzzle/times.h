@@ -1,7 +1,8 @@
 // What the variants of every block cost in time, measured: a step of `batch` sequences that have read `length` tokens,
 // and a pass over a prompt of `length` tokens. Passes go through all blocks in order, so that the caches hold what they
-// do in a whole model, some steps over the same variants and then over others; all rounds visit all variants, so that what
-// else the machine does falls on all alike. Blocks of one shape share their times: the median over rounds and layers.
+// do in a whole model, some steps over the same variants and then over others; all rounds visit all variants, so that
+// what else the machine does falls on all alike. Blocks of one shape share their times: the median over rounds and
+// layers.
 #pragma once
 #include <cstdint>
 #include <span>

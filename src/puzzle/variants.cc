@@ -223,8 +223,8 @@ Lists default_lists(const Config& config) {
   return {.of = {{"ffn", {{0.75, 0.5, 0.25}, false, true}},
                  {"kv_groups", {{0.5}, false, true}},
                  {"mamba_heads", {{0.75, 0.5}, false, true}},
-                 {"experts", {{0.75, 0.5}, false, true}},
-                 {"expert_ffn", {{0.5}, false, false}}}};
+                 {"experts", {{0.75, 0.5, 0.25}, false, true}},
+                 {"expert_ffn", {{0.5, 0.25}, false, false}}}};
 }
 
 std::vector<Site> sites_of(const Config& config, const Lists& lists) {
