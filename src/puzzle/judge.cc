@@ -51,7 +51,6 @@ Judge::Judge(Parent& parent, std::span<const data::Batch> rows, int threads, boo
     r.x = copied(layers(parent.model(), r, {}, {0, 0}));
     if (streams) continue;
     r.last = copied(layers(parent.model(), r, r.x, {0, depth}));
-    tokens_ += std::ssize(row.ids);
     targets_ += row.trained;
     add(parent.model(), r, matrix(ctx_, r.last, std::ssize(row.ids)), sums);
   }
@@ -83,12 +82,12 @@ void Judge::add(models::Model& model, const Row& row, const Tensor& x, Sums& sum
                  lp = parent_.model().logits(run, xp), lq = model.logits(run, xq);
     const auto vocab = static_cast<size_t>(lp.dim(1)), width = static_cast<size_t>(hp.dim(1));
     for (int64_t r = 0; r < n; ++r) {
+      const int32_t target = row.row->targets[static_cast<size_t>(begin + r)];
+      if (target < 0) continue;
       const std::vector<double> p = log_softmax({lp.view().as<float>(r), vocab}),
                                 q = log_softmax({lq.view().as<float>(r), vocab});
       sums.kl += kl_of(p, q);
       sums.cosine += 1 - cosine_of({hp.view().as<float>(r), width}, {hq.view().as<float>(r), width});
-      const int32_t target = row.row->targets[static_cast<size_t>(begin + r)];
-      if (target < 0) continue;
       sums.parent_loss -= p[static_cast<size_t>(target)];
       sums.loss -= q[static_cast<size_t>(target)];
     }
@@ -96,10 +95,10 @@ void Judge::add(models::Model& model, const Row& row, const Tensor& x, Sums& sum
 }
 
 Difference Judge::mean(const Sums& sums) const {
-  const auto tokens = static_cast<double>(tokens_), targets = static_cast<double>(std::max<int64_t>(1, targets_));
-  const Difference d{.kl = std::max(0.0, sums.kl / tokens),
+  const auto targets = static_cast<double>(std::max<int64_t>(1, targets_));
+  const Difference d{.kl = std::max(0.0, sums.kl / targets),
                      .loss = (sums.loss - sums.parent_loss) / targets,
-                     .cosine = sums.cosine / tokens};
+                     .cosine = sums.cosine / targets};
   if (!std::isfinite(d.kl) || !std::isfinite(d.loss) || !std::isfinite(d.cosine))
     throw Error(Fault::failed_run,
                 format_message("search", {.what = fmt::format("a score of block {} is not finite", site_),

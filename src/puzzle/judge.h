@@ -1,7 +1,7 @@
 // Replace-one scores (Puzzle, arXiv 2411.19146, section 3.2): how much worse the model is with one block replaced and
 // all others as they are, on rows that nothing was fitted to. The residual stream before each block is known, so a pass
-// begins at the replaced block. Sites are judged in order, and only the stream of the current one is kept: memory is
-// rows x tokens x width x 8 bytes.
+// begins at the replaced block. Only tokens with a target count: of conversations the answers, as in training. Sites
+// are judged in order, and only the stream of the current one is kept: memory is rows x tokens x width x 8 bytes.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,10 +12,11 @@
 
 namespace braid::puzzle {
 
+// Means over targets.
 enum class Metric : uint8_t {
-  kl,      // KL(parent || model) of the next token, nats, the mean over tokens
-  loss,    // increase of the loss of the targets, nats, the mean over them
-  cosine,  // 1 - cosine of what the head reads, the mean over tokens
+  kl,      // KL(parent || model) of the next token, nats
+  loss,    // increase of the loss of the targets, nats
+  cosine,  // 1 - cosine of what the head reads
 };
 
 // Of a model from the parent.
@@ -61,7 +62,7 @@ class Judge {
   Parent& parent_;
   std::vector<Row> rows_;
   size_t site_ = 0;
-  int64_t tokens_ = 0, targets_ = 0;
+  int64_t targets_ = 0;
   double parent_loss_ = 0;
   Arena arena_;
   Ctx ctx_{.arena = arena_};

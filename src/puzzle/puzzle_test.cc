@@ -98,25 +98,24 @@ double log_sum(const float* logits, int64_t n) {
 Difference again(const Subject& s, models::Model& parent, const std::filesystem::path& folder) {
   const auto child = models::load_model(io::find_model(folder.string()));
   Difference d;
-  int64_t tokens = 0, targets = 0;
+  int64_t targets = 0;
   const int64_t vocab = parent.config().vocab;
   for (const data::Batch& row : s.rows) {
     const std::vector<float> p = prune::logits_of(parent, row), q = prune::logits_of(*child, row);
     for (int64_t t = 0; t < std::ssize(row.ids); ++t) {
+      const int32_t target = row.targets[static_cast<size_t>(t)];
+      if (target < 0) continue;
       const float *lp = p.data() + t * vocab, *lq = q.data() + t * vocab;
       const double sp = log_sum(lp, vocab), sq = log_sum(lq, vocab);
       for (int64_t i = 0; i < vocab; ++i) {
         const double own = static_cast<double>(lp[i]) - sp;
         d.kl += std::exp(own) * (own - (static_cast<double>(lq[i]) - sq));
       }
-      ++tokens;
-      const int32_t target = row.targets[static_cast<size_t>(t)];
-      if (target < 0) continue;
       d.loss += (static_cast<double>(lp[target]) - sp) - (static_cast<double>(lq[target]) - sq);
       ++targets;
     }
   }
-  d.kl /= static_cast<double>(tokens);
+  d.kl /= static_cast<double>(targets);
   d.loss /= static_cast<double>(targets);
   return d;
 }
