@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "report/table.h"
 #include "report/units.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <numeric>
 
 #include "core/integers.h"
 #include "engine/state_pool.h"
