@@ -36,6 +36,7 @@ std::filesystem::path llama_in(const std::filesystem::path& folder) {
   nlohmann::json json = models::dense("llama");
   json["architectures"] = {"LlamaForCausalLM"};
   json["hidden_act"] = "silu";
+  json["num_key_value_heads"] = 4;
   std::ofstream(folder / "config.json") << json.dump();
   CHECK(models::write_random_weights(models::read(json), folder, {.seed = 3}, [](int64_t) { return true; }), "stopped");
   return folder;
