@@ -53,7 +53,7 @@ class Pages(Case):
                                  r"org/name of the Hugging Face cache, (or )?tiny\b", page)
                 self.assertTrue(said, page)
                 without += [] if said.group(1) else [name]
-        self.assertEqual(without, ["quantize", "prune", "merge"])  # gguf_cli_test.py checks that they refuse it
+        self.assertEqual(without, ["quantize", "prune", "search", "merge"])  # gguf_cli_test.py checks that they refuse it
 
     def test_version_names_commit_compiler_class_and_backends(self):
         self.assertRegex(braid("--version").stdout, r"^braid \d+\.\d+\.\d+ \(commit \w+, (g\+\+|clang) .*\)\n"
@@ -113,7 +113,7 @@ class Refusals(Case):
         self.assertIn("score  1, proven to be the least", braid("search", "--solve", file).stdout)
         file.write_text(json.dumps({"layers": layers, "limits": [2.5]}))
         self.refused("search", "--solve", file, says=["limits[0] cannot be met; got 2.5; expected at least 3"])
-        self.refused("search", says=["no instance is named; try --solve INSTANCE.json"])
+        self.refused("search", says=["no model is named; try braid search MODEL OUT, or --solve INSTANCE.json"])
 
     def test_the_rest(self):
         self.refused(says=["no subcommand"])

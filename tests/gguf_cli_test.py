@@ -96,6 +96,7 @@ class Refusals(Case):
         for words in (("train", root / "r.toml", f"init={file}", f"out={root}/out"),
                       ("quantize", file, root / "x"),
                       ("prune", file, root / "x", "--data", DATA / "tiny-chat" / "config.json", "--target", "params=0.75"),
+                      ("search", file, root / "x", "--data", DATA / "tiny-chat" / "config.json", "--limit", "gib=75%"),
                       ("merge", file, "--adapter", DATA / "adapter", "-o", root / "x")):
             self.assertRefused(braid(*words), "GGUF file")
 

@@ -1,22 +1,37 @@
-// braid search: one variant for every layer, of the least score within limits of cost (compress/choice.h).
+// braid search: one variant for every block of a model, of the least score within limits of cost (puzzle/search.h), or
+// of a given instance alone (compress/choice.h).
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/commands.h"
+#include "apps/model_args.h"
 #include "apps/result.h"
+#include "apps/search_report.h"
 #include "compress/choice.h"
+#include "data/read_text.h"
 #include "io/json.h"
+#include "io/toml.h"
+#include "models/presets.h"
+#include "puzzle/search.h"
+#include "report/progress.h"
 #include "sys/error.h"
+#include "sys/interrupt.h"
+#include "sys/parallel.h"
 
 namespace braid::apps {
 namespace {
 
 struct SearchArgs {
-  std::string instance;
+  std::string instance, model, out, data, kind, variants, limits, score = "kl";
+  puzzle::Options puzzle;
+  int64_t seed = 0, threads = 0;
   bool json = false;
 };
+
+const std::vector<std::string> kMetrics = {"kl", "loss", "cosine"};
 
 std::string text_of(const compress::Instance& instance, const compress::Choice& choice,
                     const std::vector<double>& costs) {
@@ -31,8 +46,7 @@ std::string text_of(const compress::Instance& instance, const compress::Choice& 
   return text;
 }
 
-int search_command(const SearchArgs& o) {
-  if (o.instance.empty()) fail("search", {.what = "no instance is named", .hint = "--solve INSTANCE.json"});
+int solve(const SearchArgs& o) {
   const io::Json json = io::Json::read(o.instance);
   const compress::Instance instance = compress::read_instance(json);
   const compress::Choice choice = compress::choose(instance, json.document());
@@ -42,14 +56,86 @@ int search_command(const SearchArgs& o) {
   return 0;
 }
 
+void check(SearchArgs& o) {
+  puzzle::Options& p = o.puzzle;
+  if (o.out.empty()) fail("search", {.what = "no output folder is named", .hint = "braid search MODEL OUT"});
+  if (o.data.empty()) fail("search", {.what = "there is no data to judge by", .hint = "--data FILE"});
+  if (o.limits.empty()) fail("search", {.what = "no limit is given", .hint = "--limit gib=75%"});
+  p.limits = puzzle::parse_limits(o.limits);
+  check_range("--samples", p.samples, 1, 1 << 20);
+  check_range("--held", p.held, 1, 1 << 16);
+  check_range("--row", p.row, 2, 1 << 17);
+  check_range("--batch", p.times.batch, 1, 1024);
+  check_range("--length", p.times.length, 1, 1 << 20);
+  check_range("--rounds", p.times.rounds, 1, 10000);
+  check_range("--distill-tokens", p.distill.tokens, 0, int64_t{1} << 40);
+  check_range("--threads", o.threads, 0, 1024);
+  if (!(p.distill.lr > 0 && p.distill.lr <= 1))
+    fail("--distill-lr",
+         {.what = "is out of range", .got = fmt::format("{}", p.distill.lr), .expected = "above 0, up to 1"});
+  if (!o.variants.empty())
+    p.lists =
+        puzzle::read_lists(o.variants.ends_with(".json") ? io::Json::read(o.variants) : io::read_toml(o.variants));
+  p.times.threads = p.distill.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
+  p.seed = static_cast<uint64_t>(o.seed);
+  p.metric = static_cast<puzzle::Metric>(std::find(kMetrics.begin(), kMetrics.end(), o.score) - kMetrics.begin());
+}
+
+int search_command(SearchArgs o) {
+  if (!o.instance.empty()) {
+    if (!o.model.empty()) fail("--solve", {.what = "takes no model", .got = printable(o.model), .hint = "one of both"});
+    return solve(o);
+  }
+  if (o.model.empty())
+    fail("search", {.what = "no model is named", .hint = "braid search MODEL OUT, or --solve INSTANCE.json"});
+  check(o);
+  data::DataSpec data{.kind = o.kind, .path = o.data, .batch = 1, .length = o.puzzle.row, .seed = o.puzzle.seed};
+  if ((o.kind.empty() ? data::kind_of(o.data) : o.kind) == "ids") data.batch = data.length = 0;  // as they are stored
+  sys::catch_requests_to_stop();
+  std::optional<report::Progress> progress;
+  std::string current;
+  const auto stage = [&](const char* name, int64_t done, int64_t total) {
+    if (current != name) progress.emplace(current = name, total);
+    progress->at(done);
+    return sys::caught_signal() == 0;
+  };
+  const puzzle::Report report = puzzle::search_model(models::find_weights(o.model), data, o.out, o.puzzle, stage);
+  progress.reset();
+  if (!report.whole) return 128 + sys::caught_signal();
+  if (o.json)
+    print_search_json(report, o.model, o.out, o.score);
+  else
+    print_search(report, o.out, o.score);
+  return 0;
+}
+
 }  // namespace
 
 Action setup_search(Cli& cli) {
   auto o = std::make_shared<SearchArgs>();
+  puzzle::Options& p = o->puzzle;
+  cli.positional("model", o->model, "a folder, org/name of the Hugging Face cache, or tiny", false);
+  cli.positional("out", o->out, "the folder to create", false);
+  cli.option("--data F", o->data, "text, JSON lines, or token ids, as braid train reads them");
+  cli.choice("--kind", o->kind, data::kKinds, "of the data; default: guessed from the path");
+  cli.option("--limit", o->limits,
+             "gib=0.5 or 75%, kv=.., params=.., decode_ms=12, prefill_ms=..; with commas several");
+  cli.option("--variants FILE", o->variants,
+             "TOML or JSON: ffn = [0.75, 0.5, \"none\"], kv_groups = [0.5], keep = [0]; default: some of each kind");
+  cli.choice("--score", o->score, kMetrics, "what the model loses with one block replaced");
+  cli.option("--distill-tokens", p.distill.tokens, "on which each variant is trained to do what its parent does");
+  cli.option("--distill-lr", p.distill.lr, "the highest learning rate of that");
+  cli.option("--samples", p.samples, "rows of data that variants are cut by and trained on");
+  cli.option("--held", p.held, "rows before these that they are judged by");
+  cli.option("--row", p.row, "tokens of a row");
+  cli.option("-b,--batch", p.times.batch, "sequences of a timed step");
+  cli.option("--length", p.times.length, "tokens that each has read, and of a timed prompt");
+  cli.option("--rounds", p.times.rounds, "times that every variant is timed");
+  cli.option("--seed", o->seed, "of the order of the data");
+  cli.option("-t,--threads", o->threads, "0: one per core");
   cli.option("--solve INSTANCE.json", o->instance,
-             "{\"layers\": [[{\"score\": 0.1, \"cost\": [2, 3]}, ...], ...], \"limits\": [80, 90]}: variants of each "
-             "layer, whose costs of one kind may add up to the limit of that kind; up to 8 limits");
-  cli.flag("--json", o->json, "print {choice, score, bound, cost}: an index for each layer, and a lower bound");
+             "alone: {\"layers\": [[{\"score\": 0.1, \"cost\": [2, 3]}, ...], ...], \"limits\": [80, 90]}, up to 8");
+  cli.flag("--json", o->json, "print one JSON object: every variant, and the instance that --solve takes");
   return [o] { return search_command(*o); };
 }
 

@@ -110,6 +110,30 @@ TEST(NemotronH, PuzzleBlocksHaveTheirOwnExperts) {
   EXPECT_EQ(last.topk_group, 1);
 }
 
+TEST(NemotronH, PuzzleBlocksHaveTheirOwnHeads) {
+  Object c = hybrid();
+  c.erase("layers_block_type");
+  c["num_hidden_layers"] = nullptr;
+  c["block_configs"] =
+      Object::array({{{"block_type", "mamba"}, {"mamba_num_heads", 4}, {"mamba_head_dim", 5}},
+                     {{"block_type", "attention"}, {"num_attention_heads", 2}, {"num_key_value_heads", 1}},
+                     {{"block_type", "mamba"}},
+                     {{"block_type", "attention"}, {"num_key_value_heads", 4}}});
+  const Config read_back = read(c);
+  EXPECT_EQ(part<nn::Mamba2Spec>(read_back, 0).heads, 4);
+  EXPECT_EQ(part<nn::Mamba2Spec>(read_back, 0).head_dim, 5);
+  EXPECT_EQ(part<nn::AttentionSpec>(read_back, 1).heads, 2);
+  EXPECT_EQ(part<nn::AttentionSpec>(read_back, 1).kv_heads, 1);
+  EXPECT_EQ(part<nn::Mamba2Spec>(read_back, 2).heads, 6);
+  EXPECT_EQ(part<nn::AttentionSpec>(read_back, 3).heads, 4);
+  EXPECT_EQ(part<nn::AttentionSpec>(read_back, 3).kv_heads, 4);
+  c["block_configs"][0]["mamba_num_heads"] = 3;  // in two groups
+  EXPECT_NE(refusal(c).find("block_configs[0].mamba_num_heads"), std::string::npos) << refusal(c);
+  c["block_configs"][0]["mamba_num_heads"] = 4;
+  c["block_configs"][1]["num_key_value_heads"] = 4;
+  EXPECT_NE(refusal(c).find("block_configs[1]"), std::string::npos) << refusal(c);
+}
+
 TEST(NemotronH, ThePredictionBlock) {
   Object c = hybrid();
   c["num_nextn_predict_layers"] = 1;

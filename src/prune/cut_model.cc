@@ -73,10 +73,6 @@ class Chooser {
   LayerKeep& keep_;
 };
 
-void choose_block(const BlockSpec& was, const BlockSpec& is, const Chooser& chooser) {
-  std::visit([&](const auto& spec) { chooser(spec, std::get<std::decay_t<decltype(spec)>>(is)); }, was);
-}
-
 const std::vector<int64_t>& kept_of(const Keep& keep, const Layout& layout, Label label) {
   return label == Label::hidden ? keep.hidden : keep.of_layer.at(layout.spec.layer)[label];
 }
@@ -106,6 +102,21 @@ std::vector<float> norm_scale(std::span<const double> energy, std::span<const in
 
 }  // namespace
 
+void keep_units(const BlockSpec& was, const BlockSpec& is, const Scores& scores, int layer, LayerKeep& keep) {
+  const Chooser chooser(scores, layer, keep);
+  std::visit([&](const auto& spec) { chooser(spec, std::get<std::decay_t<decltype(spec)>>(is)); }, was);
+}
+
+void scale_norms(const Config& config, const Layouts& layouts, const Scores& scores, Keep& keep) {
+  for (const auto& [name, energy] : scores.energy) {
+    const Layout& layout = layouts.of(name);
+    const Label label = layout.cols[0].label;
+    if (label != Label::hidden && !keep.of_layer.contains(layout.spec.layer)) continue;
+    const std::vector<int64_t>& kept = kept_of(keep, layout, label);
+    if (kept.size() < energy.size()) keep.norm_scale[name] = norm_scale(energy, kept, groups_of(config, layout));
+  }
+}
+
 Keep choose(const Config& config, const Layouts& layouts, const Sizes& sizes, const Scores& scores) {
   const Resizer resizer(config, sizes);
   Keep keep;
@@ -115,18 +126,14 @@ Keep choose(const Config& config, const Layouts& layouts, const Sizes& sizes, co
   int index = 0;
   const auto gather = [&](const std::vector<models::LayerSpec>& layers) {
     for (const models::LayerSpec& layer : layers) {
-      const Chooser chooser(scores, index, keep.of_layer[index]);
-      for (const models::PartSpec& part : layer.parts) choose_block(part.block, resizer(part.block), chooser);
+      LayerKeep& own = keep.of_layer[index];
+      for (const models::PartSpec& part : layer.parts) keep_units(part.block, resizer(part.block), scores, index, own);
       ++index;
     }
   };
   gather(config.layers);
   if (config.mtp) gather(config.mtp->layers);
-  for (const auto& [name, energy] : scores.energy) {
-    const Layout& layout = layouts.of(name);
-    const std::vector<int64_t>& kept = kept_of(keep, layout, layout.cols[0].label);
-    if (kept.size() < energy.size()) keep.norm_scale[name] = norm_scale(energy, kept, groups_of(config, layout));
-  }
+  scale_norms(config, layouts, scores, keep);
   return keep;
 }
 
@@ -170,7 +177,14 @@ void gather_rows(const View& from, int64_t first, std::span<const int64_t> rows,
 
 }  // namespace
 
+const Replacement* CutSource::replacement(const std::string& name) const {
+  if (!replaced_) return nullptr;
+  const auto found = replaced_->find(name);
+  return found == replaced_->end() ? nullptr : &found->second;
+}
+
 const Layout& CutSource::origin(const nn::ParamRequest& request) const {
+  if (const Replacement* own = replacement(request.name); own && !own->like.empty()) return layouts_.of(own->like);
   if (request.expert < 0) return layouts_.of(request.name);
   const int layer = layouts_.of_expert(request.stack, 0).spec.layer;
   const auto& experts = keep_.of_layer.at(layer)[Label::experts];
@@ -178,6 +192,11 @@ const Layout& CutSource::origin(const nn::ParamRequest& request) const {
 }
 
 Param CutSource::cut(const nn::ParamRequest& request) {
+  if (const Replacement* own = replacement(request.name)) {
+    const View& v = own->value;
+    CHECK(v.dim(0) == request.rows() && v.dim(1) == request.cols(), "{}: {}", request.name, to_string(v.shape));
+    return request.param(dense_weight(v));
+  }
   const Layout& layout = origin(request);
   const Param whole = whole_.get(layout.spec);
   const View& from = whole.value.codes;

@@ -34,6 +34,21 @@ struct Keep {
 
 Keep choose(const models::Config& config, const Layouts& layouts, const Sizes& sizes, const Scores& scores);
 
+// Its parts, for layers of any sizes: adds to `keep` what stays of one block of layer `layer` when `was` becomes `is`,
+// and the scales of the norms that read fewer channels, of the layers that `keep` has.
+void keep_units(const models::BlockSpec& was, const models::BlockSpec& is, const Scores& scores, int layer,
+                LayerKeep& keep);
+void scale_norms(const models::Config& config, const Layouts& layouts, const Scores& scores, Keep& keep);
+
+// Values of a parameter of the smaller model that are not cut from the whole one's: trained, merged or new ones, [rows,
+// cols] as products read them. `like`: for a name that the whole model lacks, the parameter whose type and spelling in
+// files it takes.
+struct Replacement {
+  View value{};
+  std::string like{};
+};
+using Replacements = std::map<std::string, Replacement>;  // by name in the config
+
 class CutSource final : public nn::ParamSource {
  public:
   // All outlive this; the values are made in `store`.
@@ -41,6 +56,8 @@ class CutSource final : public nn::ParamSource {
       : whole_(whole), layouts_(layouts), keep_(keep), store_(&store) {}
 
   bool has(const std::string& name) const override { return whole_.has(name); }
+  // Takes these values where it has them; they outlive this.
+  void replace(const Replacements& values) { replaced_ = &values; }
   // Makes what is asked for from here on in another store.
   void make_in(WeightStore& store) { store_ = &store; }
   // What the whole model has in place of a parameter of the smaller one.
@@ -56,7 +73,10 @@ class CutSource final : public nn::ParamSource {
   nn::ParamSource& whole_;
   const Layouts& layouts_;
   const Keep& keep_;
+  const Replacement* replacement(const std::string& name) const;
+
   WeightStore* store_;
+  const Replacements* replaced_ = nullptr;
 };
 
 // The whole model, its parameters under the names of the config: files may spell them otherwise. `files` and what they

@@ -20,38 +20,9 @@
 namespace braid::prune {
 namespace {
 
-int64_t stored_bytes(const std::filesystem::path& weights) {
-  const io::Safetensors file(weights);
-  int64_t bytes = 0;
-  for (const io::StoredTensor& t : file.tensors()) bytes += t.view.bytes();
-  return bytes;
-}
-
 using models::Config;
 
 constexpr int64_t kTokensLeast = 128;  // of calibration
-
-std::vector<data::Batch> read_rows(const data::DataSpec& spec, const io::ModelPath& model, const Config& config,
-                                   int64_t samples) {
-  const data::Loader loader = data::open(spec, model.folder, config.vocab);
-  const int64_t steps = loader.steps_per_epoch();
-  std::vector<data::Batch> rows;
-  int64_t targets = 0;
-  for (int64_t step = 0; (steps == 0 || step < steps) && std::ssize(rows) < samples; ++step) {
-    const data::Batch batch = loader.batch(step);
-    for (int64_t r = 0; r < std::ssize(batch.row_ids) && std::ssize(rows) < samples; ++r) {
-      data::Batch row;
-      data::take_rows(batch, r, r + 1, row);
-      targets += row.trained;
-      if (row.trained > 0) rows.push_back(std::move(row));
-    }
-  }
-  if (targets < kTokensLeast)
-    fail(printable(spec.path), {.what = "too little data to calibrate with",
-                                .got = fmt::format("{} tokens with a target", targets),
-                                .expected = fmt::format("at least {}", kTokensLeast)});
-  return rows;
-}
 
 // Tokens a second of one sequence, step by step: the median of some steps.
 double decode_rate(std::shared_ptr<models::Model> model, int threads) {
@@ -75,17 +46,6 @@ double decode_rate(std::shared_ptr<models::Model> model, int threads) {
   }
   std::nth_element(seconds.begin(), seconds.begin() + std::ssize(seconds) / 2, seconds.end());
   return 1 / seconds[seconds.size() / 2];
-}
-
-void refuse_quantised(const io::ModelPath& model, const Layouts& layouts, nn::ParamSource& source) {
-  for (const std::string& name : layouts.names()) {
-    const Format format = source.get(layouts.of(name).spec).value.spec.format;
-    if (format == Format::f32 || format == Format::f16 || format == Format::bf16) continue;
-    fail(printable(model.name), {.what = "its weights are quantised",
-                                 .got = fmt::format("{} in {}", printable(name), name_of(format)),
-                                 .expected = "F32, F16 or BF16",
-                                 .hint = "the model that it was made from, and braid quantize after"});
-  }
 }
 
 class Pruner {
@@ -217,6 +177,46 @@ class Pruner {
 };
 
 }  // namespace
+
+int64_t stored_bytes(const std::filesystem::path& weights) {
+  const io::Safetensors file(weights);
+  int64_t bytes = 0;
+  for (const io::StoredTensor& t : file.tensors()) bytes += t.view.bytes();
+  return bytes;
+}
+
+std::vector<data::Batch> read_rows(const data::DataSpec& spec, const io::ModelPath& model, const Config& config,
+                                   int64_t samples) {
+  const data::Loader loader = data::open(spec, model.folder, config.vocab);
+  const int64_t steps = loader.steps_per_epoch();
+  std::vector<data::Batch> rows;
+  int64_t targets = 0;
+  for (int64_t step = 0; (steps == 0 || step < steps) && std::ssize(rows) < samples; ++step) {
+    const data::Batch batch = loader.batch(step);
+    for (int64_t r = 0; r < std::ssize(batch.row_ids) && std::ssize(rows) < samples; ++r) {
+      data::Batch row;
+      data::take_rows(batch, r, r + 1, row);
+      targets += row.trained;
+      if (row.trained > 0) rows.push_back(std::move(row));
+    }
+  }
+  if (targets < kTokensLeast)
+    fail(printable(spec.path), {.what = "too little data to calibrate with",
+                                .got = fmt::format("{} tokens with a target", targets),
+                                .expected = fmt::format("at least {}", kTokensLeast)});
+  return rows;
+}
+
+void refuse_quantised(const io::ModelPath& model, const Layouts& layouts, nn::ParamSource& source) {
+  for (const std::string& name : layouts.names()) {
+    const Format format = source.get(layouts.of(name).spec).value.spec.format;
+    if (format == Format::f32 || format == Format::f16 || format == Format::bf16) continue;
+    fail(printable(model.name), {.what = "its weights are quantised",
+                                 .got = fmt::format("{} in {}", printable(name), name_of(format)),
+                                 .expected = "F32, F16 or BF16",
+                                 .hint = "the model that it was made from, and braid quantize after"});
+  }
+}
 
 Report prune_model(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,
                    const Options& options, const Stage& stage) {

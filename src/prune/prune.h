@@ -9,6 +9,7 @@
 
 #include "data/loader.h"
 #include "io/model_path.h"
+#include "prune/layout.h"
 #include "prune/measure.h"
 #include "prune/search.h"
 
@@ -48,6 +49,14 @@ struct Report {
 
 // `stage` is told what is being done, how much of it is done, and of how much; if it returns false the work stops.
 using Stage = std::function<bool(const char*, int64_t, int64_t)>;
+
+// The first `samples` rows that have a target, each by itself. Error when they have too few targets.
+std::vector<data::Batch> read_rows(const data::DataSpec& spec, const io::ModelPath& model, const models::Config& config,
+                                   int64_t samples);
+// Error for weights in formats that cannot be cut.
+void refuse_quantised(const io::ModelPath& model, const Layouts& layouts, nn::ParamSource& source);
+// Of all tensors of a folder.
+int64_t stored_bytes(const std::filesystem::path& weights);
 
 Report prune_model(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,
                    const Options& options, const Stage& stage);

@@ -76,6 +76,24 @@ nn::MoeSpec read_moe(const io::Json& json, const io::Json* block, int64_t hidden
   return m;
 }
 
+// A block may have its own number of heads.
+nn::Mamba2Spec with_own_heads(nn::Mamba2Spec m, const io::Json& own) {
+  m.heads = int_or(own, {"mamba_num_heads"}, Ranges::heads, m.heads);
+  m.head_dim = int_or(own, {"mamba_head_dim"}, Ranges::head_dim, m.head_dim);
+  if (m.heads % m.groups != 0)
+    own.need({"mamba_num_heads"}).refuse("is not a multiple of n_groups", fmt::format("a multiple of {}", m.groups));
+  return m;
+}
+
+nn::AttentionSpec with_own_heads(nn::AttentionSpec a, const io::Json& own) {
+  a.heads = int_or(own, {"num_attention_heads"}, Ranges::heads, a.heads);
+  a.kv_heads = int_or(own, {"num_key_value_heads"}, Ranges::heads, a.kv_heads);
+  if (a.heads % a.kv_heads != 0)
+    own.refuse("heads are not a multiple of key heads",
+               fmt::format("num_attention_heads a multiple of {}", a.kv_heads));
+  return a;
+}
+
 // intermediate_size may be a list: one entry per dense layer, or one per layer.
 int64_t mlp_width(const io::Json& json, size_t layer, size_t ordinal, size_t layers) {
   const io::Json value = json.need({"intermediate_size"});
@@ -94,9 +112,10 @@ struct Reader {
   BlockSpec block(char letter, const io::Json* own, size_t layer, size_t ordinal, size_t layers) const {
     switch (letter) {
       case 'M':
-        return read_mamba(json, config.hidden, config.eps);
+        return own ? with_own_heads(read_mamba(json, config.hidden, config.eps), *own)
+                   : read_mamba(json, config.hidden, config.eps);
       case '*':
-        return read_attention(json, config.hidden);
+        return own ? with_own_heads(read_attention(json, config.hidden), *own) : read_attention(json, config.hidden);
       case 'E':
         return read_moe(json, own, config.hidden);
       default:

@@ -1,0 +1,356 @@
+#include "puzzle/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <sstream>
+
+#include "engine/runner.h"
+#include "io/atomic_file.h"
+#include "models/count.h"
+#include "prune/prune.h"
+#include "puzzle/linear_fit.h"
+#include "sys/error.h"
+
+namespace braid::puzzle {
+
+const char* const kCosts[kCostKinds] = {"gib", "kv", "params", "decode_ms", "prefill_ms"};
+
+namespace {
+
+constexpr double kGib = 1024.0 * 1024 * 1024;
+
+std::string text_of(CostKind kind, double value, double parent) {
+  const bool bytes = kind == CostKind::gib || kind == CostKind::kv;
+  return fmt::format("{}={:.5g} ({:.1f}% of the parent)", kCosts[static_cast<size_t>(kind)],
+                     bytes ? value / kGib : value, parent > 0 ? 100 * value / parent : 0);
+}
+
+class Searcher {
+ public:
+  Searcher(const io::ModelPath& path, const data::DataSpec& data, const Options& options, const Stage& stage)
+      : path_(path), options_(options), stage_(stage), parent_(path), inputs_(options_.times) {
+    const models::Config& config = parent_.config();
+    Lists lists = options.lists;
+    if (lists.of.empty()) lists = {.of = default_lists(config).of, .keep = lists.keep};
+    report_.sites = sites_of(config, lists);
+    if (const int64_t most = config.positions_limit(); most > 0 && options.times.length >= most)
+      fail("--length", {.what = "longer than the model allows",
+                        .got = std::to_string(options.times.length),
+                        .expected = fmt::format("less than {} (max_position_embeddings)", most)});
+    rows_ = prune::read_rows(data, path, config, options.samples + options.held);
+    if (std::ssize(rows_) < 2)
+      fail(printable(data.path), {.what = "too little data", .got = "1 row", .expected = "at least 2"});
+    split_ = static_cast<size_t>(std::min(options.held, std::max<int64_t>(1, std::ssize(rows_) / 2)));
+  }
+
+  Report run(const std::filesystem::path& out) {
+    count_costs();
+    check_limits(false);  // of what needs no measurement
+    const auto fitted = std::span(rows_).subspan(split_);
+    bool whole = true;
+    parent_.measure(fitted, options_.times.threads,
+                    [&](int64_t done) { return whole = stage_("measuring importance", done, std::ssize(fitted)); });
+    if (!whole || !judge_sites() || !measure()) return std::move(report_);
+    choose();
+    if (!write(out)) return std::move(report_);
+    compare(out);
+    report_.whole = true;
+    return std::move(report_);
+  }
+
+ private:
+  // What is known of every variant from its shape.
+  void count_costs() {
+    std::vector<int64_t> whole(report_.sites.size());
+    int64_t params = 0;
+    report_.parent[CostKind::gib] =
+        static_cast<double>(parent_.bytes_of(parent_.assembled(report_.sites, whole), report_.sites, &params));
+    report_.parent[CostKind::params] = static_cast<double>(params);
+    report_.rest = report_.parent;
+    for (size_t s = 0; s < report_.sites.size(); ++s) {
+      std::vector<Rated>& list = report_.rated.emplace_back();
+      for (const Variant& v : report_.sites[s].variants) list.emplace_back().costs = costs_of(s, v);
+      for (const CostKind kind : {CostKind::gib, CostKind::params}) report_.rest[kind] -= list[0].costs[kind];
+      report_.parent[CostKind::kv] += list[0].costs[CostKind::kv];
+    }
+  }
+
+  Costs costs_of(size_t site, const Variant& v) {
+    Costs costs;
+    if (v.change == Change::none) return costs;
+    const models::Config config = parent_.block_config(site, v);
+    int64_t params = 0;
+    costs[CostKind::gib] =
+        static_cast<double>(parent_.bytes_of(config, std::span(report_.sites).subspan(site, 1), &params));
+    costs[CostKind::params] = static_cast<double>(params);
+    const models::SequenceValues seq = models::count_sequence(config);
+    const int64_t each = 4 * (seq.ssm + seq.conv) + 2 * seq.kv_per_token * options_.times.length;
+    costs[CostKind::kv] = static_cast<double>(each * options_.times.batch);
+    return costs;
+  }
+
+  // Every block in order: its variants trained on the fitted rows and judged by the others.
+  bool judge_sites() {
+    Judge judge(parent_, std::span(rows_).first(split_), options_.times.threads);
+    report_.parent_loss = judge.parent_loss();
+    // Nothing else reads the streams of the other rows.
+    const bool fits = options_.distill.tokens > 0 || any_linear();
+    Judge fitted(parent_, fits ? std::span(rows_).subspan(split_) : std::span<data::Batch>(), options_.times.threads,
+                 true);
+    int64_t total = 0, done = 0;
+    for (const Site& site : report_.sites) total += std::ssize(site.variants) - 1;
+    for (size_t s = 0; s < report_.sites.size(); ++s) {
+      inputs_.take(judge);
+      std::vector<DistillRow> rows;
+      for (size_t i = 0; i < fitted.rows(); ++i) rows.push_back({&fitted.row(i), fitted.stream(i)});
+      fitted.advance();
+      for (size_t i = 0; i < rows.size(); ++i) rows[i].after = fitted.stream(i);
+      auto& values = values_.emplace_back(report_.sites[s].variants.size());
+      for (size_t v = 1; v < values.size(); ++v) {
+        if (!stage_("judging variants", done++, total)) return false;
+        values[v] = rate(judge, rows, s, v);
+      }
+      judge.advance();
+    }
+    return stage_("judging variants", done, total);
+  }
+
+  bool any_linear() const {
+    for (const Site& site : report_.sites) {
+      for (const Variant& v : site.variants) {
+        if (v.change == Change::linear) return true;
+      }
+    }
+    return false;
+  }
+
+  Values rate(Judge& judge, std::span<const DistillRow> rows, size_t s, size_t v) {
+    const Site& site = report_.sites[s];
+    const Variant& variant = site.variants[v];
+    Rated& rated = report_.rated[s][v];
+    Values values;
+    std::unique_ptr<models::Model> block;
+    if (variant.change != Change::none) {
+      values = parent_.first_values(site, variant);
+      if (variant.change == Change::linear) values = fitted_linear(parent_, s, values, rows, options_.times.threads);
+      block = parent_.block(site, s, variant, values);
+    }
+    rated.local = rated.untrained = judge.local_error(block.get());
+    if (block && options_.distill.tokens > 0) {
+      Values trained = distilled(parent_, site, s, variant, values, rows, options_.distill);
+      auto other = parent_.block(site, s, variant, trained);
+      const double local = judge.local_error(other.get());
+      rated.trained = local < rated.local;
+      if (rated.trained) {
+        rated.local = local;
+        values = std::move(trained);
+        block = std::move(other);
+      }
+    }
+    rated.difference = judge.replaced(block.get());
+    rated.score = rated.difference.of(options_.metric);
+    return values;
+  }
+
+  bool measure() {
+    const TimeTable table =
+        measure_times(parent_, report_.sites, inputs_, options_.times,
+                      [this](int64_t done, int64_t total) { return stage_("timing variants", done, total); });
+    if (table.of.empty()) return false;
+    const auto set = [](Costs& costs, const Times& t) {
+      costs[CostKind::decode_ms] = t.decode;
+      costs[CostKind::prefill_ms] = t.prefill;
+    };
+    set(report_.rest, table.rest);
+    set(report_.parent, table.rest);
+    for (size_t s = 0; s < table.of.size(); ++s) {
+      for (size_t v = 0; v < table.of[s].size(); ++v) set(report_.rated[s][v].costs, table.of[s][v]);
+      report_.parent[CostKind::decode_ms] += table.of[s][0].decode;
+      report_.parent[CostKind::prefill_ms] += table.of[s][0].prefill;
+    }
+    return true;
+  }
+
+  // Each limit by itself; error with the nearest that can be met.
+  void check_limits(bool timed) {
+    for (const Limit& limit : options_.limits) {
+      const bool is_time = limit.kind == CostKind::decode_ms || limit.kind == CostKind::prefill_ms;
+      if (is_time && !timed) continue;
+      const double unit = limit.kind == CostKind::gib || limit.kind == CostKind::kv ? kGib : 1;
+      const double whole = report_.parent[limit.kind], value = limit.share ? limit.value * whole : limit.value * unit;
+      report_.limits[limit.kind] = value;
+      double least = report_.rest[limit.kind];
+      for (const std::vector<Rated>& list : report_.rated) {
+        least += std::min_element(list.begin(), list.end(), [&](const Rated& a, const Rated& b) {
+                   return a.costs[limit.kind] < b.costs[limit.kind];
+                 })->costs[limit.kind];
+      }
+      if (least > value)
+        fail("--limit", {.what = fmt::format("no choice of variants meets {}", text_of(limit.kind, value, whole)),
+                         .got = fmt::format("{} as the nearest", text_of(limit.kind, least, whole)),
+                         .hint = "a higher limit, or smaller variants in --variants FILE"});
+    }
+  }
+
+  void choose() {
+    check_limits(true);
+    compress::Instance& instance = report_.instance;
+    for (const Limit& limit : options_.limits)
+      instance.limits.push_back(report_.limits[limit.kind] - report_.rest[limit.kind]);
+    for (const std::vector<Rated>& list : report_.rated) {
+      auto& layer = instance.layers.emplace_back();
+      for (const Rated& r : list) {
+        compress::Variant& v = layer.emplace_back(compress::Variant{.score = r.score, .cost = {}});
+        for (const Limit& limit : options_.limits) v.cost.push_back(r.costs[limit.kind]);
+      }
+    }
+    report_.choice = compress::choose(instance, "--limit");
+    report_.chosen = report_.rest;
+    bool any = false;
+    for (size_t s = 0; s < report_.sites.size(); ++s) {
+      const auto v = static_cast<size_t>(report_.choice.variants[s]);
+      report_.chosen += report_.rated[s][v].costs;
+      any = any || report_.sites[s].variants[v].change != Change::none;
+    }
+    if (!any)
+      fail("--limit", {.what = "no block would stay", .hint = "a higher limit, or a block in `keep` of --variants"});
+  }
+
+  bool write(const std::filesystem::path& out) {
+    prune::Replacements values;
+    for (size_t s = 0; s < values_.size(); ++s) {
+      const auto v = static_cast<size_t>(report_.choice.variants[s]);
+      values.insert(values_[s][v].of.begin(), values_[s][v].of.end());
+    }
+    return parent_.write(report_.sites, report_.choice.variants, values, out,
+                         [this](int64_t done, int64_t total) { return stage_("writing", done, total); });
+  }
+
+  // The folder beside the parent, in turns.
+  void compare(const std::filesystem::path& out) {
+    const io::ModelPath written{.name = out.string(), .folder = out, .weights = out};
+    report_.bytes = prune::stored_bytes(out);
+    Judge judge(parent_, std::span(rows_).first(split_), options_.times.threads);
+    report_.assembled = judge.of(*models::load_model(written));
+    const double batch = static_cast<double>(options_.times.batch) * 1e3;
+    report_.parent_speed.predicted = batch / report_.parent[CostKind::decode_ms];
+    report_.chosen_speed.predicted = batch / report_.chosen[CostKind::decode_ms];
+    const std::vector<double> ms = step_times({path_, written});
+    report_.parent_speed.measured = batch / ms[0];
+    report_.chosen_speed.measured = batch / ms[1];
+  }
+
+  // Steps of whole models as braid run makes them, each model in its turn: medians in milliseconds.
+  std::vector<double> step_times(const std::vector<io::ModelPath>& paths) const {
+    std::vector<std::unique_ptr<engine::Runner>> runners;
+    for (const io::ModelPath& path : paths) {
+      engine::RunnerOptions options;
+      options.sequences = options_.times.batch;
+      options.threads = options_.times.threads;
+      options.context = options_.times.length + kTurns * kSteps + 1;
+      options.beyond_training = true;
+      if (const int64_t most = parent_.config().positions_limit(); most > 0)
+        options.context = std::min(options.context, most);
+      runners.push_back(std::make_unique<engine::Runner>(models::load_model(path), options));
+      fill_contexts(*runners.back());
+    }
+    std::vector<std::vector<double>> samples(paths.size());
+    for (int64_t turn = 0; turn < kTurns; ++turn) {
+      for (size_t i = 0; i < runners.size(); ++i) {
+        for (int64_t k = 0; k < kSteps; ++k) {
+          if (runners[i]->length(0) + 1 >= runners[i]->options().context) break;
+          const double ms = one_step(*runners[i]);
+          if (turn > 0 && k > 0) samples[i].push_back(ms);
+        }
+      }
+    }
+    std::vector<double> medians;
+    for (const std::vector<double>& list : samples) medians.push_back(median(list));
+    return medians;
+  }
+
+  void fill_contexts(engine::Runner& runner) const {
+    std::vector<int32_t> ids;
+    for (size_t r = 0; std::ssize(ids) < options_.times.length; r = (r + 1) % rows_.size())
+      ids.insert(ids.end(), rows_[r].ids.begin(), rows_[r].ids.end());
+    ids.resize(static_cast<size_t>(std::min(options_.times.length, runner.options().context - 2)));
+    for (int64_t i = 0; i < options_.times.batch; ++i) (void)runner.prefill(i, ids, [](const Tensor&) {});
+  }
+
+  double one_step(engine::Runner& runner) const {
+    const auto batch = static_cast<size_t>(options_.times.batch);
+    std::vector<int32_t> ids(batch);
+    std::vector<engine::Piece> pieces(batch);
+    for (size_t i = 0; i < batch; ++i) {
+      const data::Batch& row = rows_[i % rows_.size()];
+      ids[i] = row.ids[static_cast<size_t>(runner.length(0)) % row.ids.size()];
+      pieces[i] = {.sequence = static_cast<int64_t>(i), .tokens = 1, .phase = Phase::step};
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    const Tensor logits = runner.logits(runner.forward(ids, pieces), Phase::step);
+    return 1e3 * std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  static constexpr int64_t kTurns = 8, kSteps = 8;  // the first of each warms up
+
+  const io::ModelPath& path_;
+  const Options& options_;
+  const Stage& stage_;
+  Parent parent_;
+  TimeInputs inputs_;
+  std::vector<data::Batch> rows_;
+  size_t split_ = 0;                         // rows before it judge, the others are fitted to
+  std::vector<std::vector<Values>> values_;  // by site and variant
+  Report report_;
+};
+
+}  // namespace
+
+Costs& Costs::operator+=(const Costs& other) {
+  for (size_t i = 0; i < kCostKinds; ++i) of[i] += other.of[i];
+  return *this;
+}
+
+std::vector<Limit> parse_limits(const std::string& text) {
+  const auto refuse = [](const std::string& word) {
+    fail("--limit", {.what = "no such limit",
+                     .got = printable(word),
+                     .expected = fmt::format("{} = a number, or a share of the parent's", fmt::join(kCosts, ", ")),
+                     .hint = "gib=0.5, gib=75%, decode_ms=12"});
+  };
+  std::vector<Limit> limits;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    const size_t equals = word.find('=');
+    const auto* const kind = std::find(std::begin(kCosts), std::end(kCosts), word.substr(0, equals));
+    if (equals == std::string::npos || kind == std::end(kCosts)) refuse(word);
+    Limit limit{.kind = static_cast<CostKind>(kind - std::begin(kCosts))};
+    const std::string number = word.substr(equals + 1);
+    char* end = nullptr;
+    limit.value = std::strtod(number.c_str(), &end);
+    const std::string unit = end;
+    if (end == number.c_str() || !std::isfinite(limit.value) || limit.value <= 0 || limit.value > 1e18) refuse(word);
+    if (!unit.empty() && unit != "%" && unit != "x") refuse(word);
+    limit.share = !unit.empty();
+    if (unit == "%") limit.value /= 100;
+    for (const Limit& other : limits) {
+      if (other.kind == limit.kind) fail("--limit", {.what = "a limit is given twice", .got = printable(word)});
+    }
+    limits.push_back(limit);
+  }
+  if (limits.empty()) refuse(text);
+  return limits;
+}
+
+Report search_model(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,
+                    const Options& options, const Stage& stage) {
+  io::need_folder(model);
+  io::check_new_folder(out);
+  io::check_parent(out);
+  return Searcher(model, data, options, stage).run(out);
+}
+
+}  // namespace braid::puzzle

@@ -1,0 +1,125 @@
+"""braid search MODEL OUT: a folder within its limits that loads again, its table and JSON, and what it refuses.
+
+usage: search_test.py BRAID
+"""
+import json
+import struct
+
+from support.program import DATA, Case, braid, main
+
+MODEL, TEXT = DATA / "tiny-chat", DATA / "calibration" / "text.txt"
+QUICK = ("--samples", "4", "--held", "2", "--row", "48", "--length", "48", "--rounds", "1", "-t", "1")
+
+
+def search(out, *words, model=MODEL, data=TEXT):
+    return braid("search", model, out, "--data", data, *QUICK, *words)
+
+
+def stored(folder):
+    """Bytes of all tensors of the folder, by the header of its file."""
+    with open(folder / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    return sum(t["data_offsets"][1] - t["data_offsets"][0] for name, t in header.items() if name != "__metadata__")
+
+
+class Search(Case):
+    def setUp(self):
+        self.place = self.new_folder()
+
+    def told(self, done):
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_folder_meets_the_limits_and_loads(self):
+        out = self.place / "small"
+        told = self.told(search(out, "--limit", "gib=80%,kv=90%", "--distill-tokens", "200", "--json"))
+        before, after = told["before"], told["after"]
+        self.assertEqual(stored(MODEL), before["bytes"])
+        self.assertEqual(stored(out), after["bytes"])
+        self.assertLessEqual(after["bytes"], 0.8 * before["bytes"])
+        self.assertLessEqual(after["kv_bytes"], 0.9 * before["kv_bytes"])
+        chosen = [site["variants"][site["chosen"]] for site in told["sites"]]
+        for kind in ("bytes", "kv_bytes", "params"):
+            self.assertEqual(sum(v[kind] for v in chosen) + told["rest"][kind], after[kind], kind)
+        self.assertAlmostEqual(sum(v["kl"] for v in chosen), told["score"], places=9)
+        self.assertTrue(any(v["trained"] for site in told["sites"] for v in site["variants"]))
+        for site in told["sites"]:
+            for v in site["variants"]:
+                if v["trained"]:
+                    self.assertLess(v["local_error"], v["local_error_untrained"])
+        self.assertGreater(after["tokens_s"], 0)
+        answer = braid("run", out, "-p", "Hello", "-n", "4", "--temp", "0")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        # The printed instance alone has the same choice.
+        instance = self.place / "instance.json"
+        instance.write_text(json.dumps(told["instance"]))
+        solved = json.loads(braid("search", "--solve", instance, "--json").stdout)
+        self.assertEqual(solved["choice"], [site["chosen"] for site in told["sites"]])
+
+    def test_variants_and_scores(self):
+        file = self.place / "v.toml"
+        file.write_text('expert_ffn = [0.5]\nmamba = ["none"]\nkeep = [1]\n')
+        scores = {}
+        for score in ("kl", "loss", "cosine"):
+            told = self.told(search(self.place / score, "--limit", "params=0.9x", "--variants", file, "--score", score,
+                                    "--json"))
+            scores[score] = told["sites"]
+            for site in told["sites"]:
+                names = [v["name"] for v in site["variants"]]
+                kept = site["layer"] == 1 or site["block"] == "attention"
+                self.assertEqual(len(names), 1 if kept else 2, names)
+                for v in site["variants"]:
+                    self.assertEqual(v["score"], v[score])
+        for site, same in zip(scores["kl"], scores["loss"]):
+            self.assertEqual([v["kl"] for v in site["variants"]], [v["kl"] for v in same["variants"]])
+
+    def test_layers_that_differ(self):
+        file = self.place / "v.json"
+        file.write_text('{"kv_groups": [0.5], "mamba_heads": [0.5]}')
+        out = self.place / "small"
+        told = self.told(search(out, "--limit", "params=98%", "--variants", file, "--json"))
+        config = json.loads((out / "config.json").read_text())
+        names = {site["variants"][site["chosen"]]["name"] for site in told["sites"]}
+        if len(names) > 2:
+            self.assertEqual(config["model_type"], "nemotron_h_puzzle")
+            self.assertEqual(len(config["block_configs"]), len(told["sites"]))
+        info = braid("info", out, "--json")
+        self.assertEqual(info.returncode, 0, info.stderr)
+
+    def test_table(self):
+        done = search(self.place / "small", "--limit", "decode_ms=10x,gib=90%")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for word in ("choice", "local error", "before", "after", "predicted", "measured", "sum of scores"):
+            self.assertIn(word, done.stdout)
+
+    def test_refusals(self):
+        out = self.place / "out"
+        limit = ("--limit", "gib=80%")
+        file = self.place / "v.toml"
+        for words, says in (((), "no limit is given"),
+                            (("--limit", "size=3"), "no such limit"),
+                            (("--limit", "gib=1%"), "as the nearest"),
+                            (("--limit", "decode_ms=1e-9"), "as the nearest"),
+                            ((*limit, "--batch", "0"), "--batch"),
+                            ((*limit, "--length", "99999999"), "--length"),
+                            ((*limit, "--distill-lr", "0"), "--distill-lr"),
+                            ((*limit, "--variants", file), "v.toml"),
+                            ((*limit, "--solve", file), "takes no model")):
+            self.assertRefused(search(out, *words), says)
+            self.assertFalse(out.exists())
+        for text, says in (("ffn = ", "v.toml"), ("width = [1]", "is no kind of variant"), ("experts = [true]", "experts[0]"),
+                           ("keep = [99]", "no such layer"), ('attention = ["linear"]', "can be linear")):
+            file.write_text(text)
+            self.assertRefused(search(out, *limit, "--variants", file), says)
+        self.assertRefused(braid("search", MODEL, out, *limit), "--data")
+        self.assertRefused(braid("search", MODEL), "no output folder")
+        self.assertRefused(search(out, *limit, model=DATA / "hf" / "nemotron-h-modelopt-nvfp4"), "quantised")
+        self.assertRefused(search(out, *limit, model=DATA / "hf" / "gpt2"), "braid prune")
+        self.assertRefused(search(out, *limit, model=DATA / "huginn"), "recurrent depth")
+        out.mkdir()
+        (out / "x").write_text("x")
+        self.assertRefused(search(out, *limit), "out")
+
+
+if __name__ == "__main__":
+    main()
