@@ -46,6 +46,23 @@ class CommBench(Case):
             for key in ("algorithm", "bytes", "node_bytes", "network_bytes", "messages"):
                 self.assertEqual(row[key], other[key], row)
 
+    def test_native_collectives_are_chosen_by_times(self):
+        words = ["--op", "allreduce", "--gpus", "2", "--bytes", "1000,4K", "--repeats", "1"]
+        table = self.new_folder() / "times.csv"
+        done = mpirun(2, "comm", "tune", "--transport", "mpi", *words, "-o", table)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = list(csv.DictReader(table.read_text().splitlines()))
+        self.assertLessEqual({"native", "native_blocking", "ring"}, {row["algorithm"] for row in rows})
+        lines = table.read_text().splitlines()
+        table.write_text("\n".join([lines[0]] + [line.rsplit(",", 1)[0] + (",0.01" if ",native" in line else ",9")
+                                                 for line in lines[1:]]) + "\n")
+        done = mpirun(2, "comm", "bench", "--transport", "mpi", *words, "--times", table, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for row in json.loads(done.stdout)["rows"]:
+            self.assertEqual(row["chosen"], "native")  # no call can block beside others
+            self.assertEqual(row["node_bytes"] is None, row["algorithm"].startswith("native"))
+        self.assertIn("those over mpi do", self.refusal("--transport", "shm", "--algorithm", "native"))
+
     def test_a_plot_has_its_csv(self):
         folder = self.new_folder()
         done = bench("--algorithm", "ring,bruck", "--op", "allgather", "--bytes", "16K:64K", "-o", folder / "gather")
@@ -125,6 +142,32 @@ class CommBench(Case):
 
     def test_mpi_without_mpirun_says_what_to_do(self):
         self.assertRegex(self.refusal("--transport", "mpi", "--bytes", "1K"), "mpirun -np 4 braid|apt-get install openmpi-bin")
+
+
+class ReproLayouts(Case):
+    def test_axonn_beside_its_published_rates(self):
+        done = braid("repro", "axonn", "--ranks", 512, "--batch", 512, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out = json.loads(done.stdout)
+        self.assertEqual(out["published"], {"gpus": 4096, "pflops": 620.1})
+        grid = out["strategies"][0]
+        self.assertTrue(grid["fits"] and "grid" in grid["layout"], grid)
+        overlaps = out["modelled_overlap_seconds"]
+        self.assertGreaterEqual(overlaps["none"], overlaps["all_reduces"])
+        self.assertGreaterEqual(overlaps["all_reduces"], overlaps["all"])
+        for words in (("--machine", "summit"), ("--ranks", 7)):
+            self.assertRegex(braid("repro", "axonn", *words).stderr, ONE_LINE)
+
+    def test_folding_is_one_of_the_layouts_without(self):
+        done = braid("repro", "megatron-moe", "--ranks", 64, "--batch", 256, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for row in json.loads(done.stdout)["rows"]:
+            plain = row["not_folded"]["modelled_mfu"] if "not_folded" in row else 0
+            self.assertGreaterEqual(row["folded"]["modelled_mfu"], plain)
+            sent = {d["name"]: d["network_bytes"] for d in row.get("dispatchers", [])}
+            if sent:  # a copy for each node that has an expert, and never more than for each expert
+                self.assertLessEqual(sent["node"], sent["alltoall"])
+        self.assertRegex(braid("repro", "megatron-moe", "--ranks", 12).stderr, ONE_LINE)
 
 
 class ReproNvrar(Case):

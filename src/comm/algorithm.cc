@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 
 #include "sys/check.h"
@@ -22,6 +24,15 @@ const char* nodes(const Problem& p) {
   return p.per_node > 0 ? nullptr : "nodes do not hold equally many consecutive ranks";
 }
 const char* uniform_nodes(const Problem& p) { return nodes(p) ? nodes(p) : uniform(p); }
+
+const char* native(const Problem& p) {
+  constexpr int64_t kMost = std::numeric_limits<int>::max();  // MPI counts in int
+  if (!p.native) return "the transport has no collectives of its own; those over mpi do";
+  return p.blocks.total() <= kMost && p.received.total() <= kMost ? nullptr : "more than 2^31 - 1 elements";
+}
+const char* native_alone(const Problem& p) {
+  return native(p) || p.alone ? native(p) : "other calls may be in flight; it blocks";
+}
 
 constexpr Algorithm kAlgorithms[] = {
     {Op::barrier, "linear", any, linear_barrier},
@@ -57,6 +68,16 @@ constexpr Algorithm kAlgorithms[] = {
     {Op::all_to_all, "pairwise", any, pairwise_all_to_all},
     {Op::all_to_all, "bruck", uniform, bruck_all_to_all},
     {Op::all_to_all, "two_level", uniform_nodes, two_level_all_to_all},
+    {Op::broadcast, "native", native, nullptr},
+    {Op::broadcast, "native_blocking", native_alone, nullptr},
+    {Op::all_reduce, "native", native, nullptr},
+    {Op::all_reduce, "native_blocking", native_alone, nullptr},
+    {Op::all_gather, "native", native, nullptr},
+    {Op::all_gather, "native_blocking", native_alone, nullptr},
+    {Op::reduce_scatter, "native", native, nullptr},
+    {Op::reduce_scatter, "native_blocking", native_alone, nullptr},
+    {Op::all_to_all, "native", native, nullptr},
+    {Op::all_to_all, "native_blocking", native_alone, nullptr},
 };
 
 // Which algorithm when none is named: the first row of the operation that allows the problem. Short vectors take few
@@ -118,7 +139,12 @@ const Algorithm& chosen(const Problem& p) {
 }  // namespace
 
 const char* name_of(Op op) { return kOpNames[static_cast<size_t>(op)]; }
-std::span<const Algorithm> algorithms() { return kAlgorithms; }
+std::span<const Algorithm> every_algorithm() { return kAlgorithms; }
+std::span<const Algorithm> algorithms() {
+  const auto end =
+      std::find_if(std::begin(kAlgorithms), std::end(kAlgorithms), [](const Algorithm& a) { return !a.make; });
+  return {std::begin(kAlgorithms), end};
+}
 
 std::vector<std::string> algorithm_names(Op op) {
   std::vector<std::string> names;

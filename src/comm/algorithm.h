@@ -13,6 +13,8 @@
 //   pccl_ring, pccl_recursive
 //                   two levels, ring or recursive between nodes (arXiv 2504.18658), without its transposition
 //   nvrar           two levels; between nodes recursive doubling in LL8 cells, without a barrier (arXiv 2511.09557)
+//   native          no schedule: the transport's library does it (native.h), whatever its order of additions
+//   native_blocking the same by the calls that return when they are over, for whose sake a library is often tuned
 #pragma once
 #include <cstdint>
 #include <span>
@@ -40,6 +42,8 @@ struct Problem {
   bool uniform = true;  // all-to-all: every rank sends as many to every rank
   bool in_place = false;
   int64_t element = 4;  // bytes
+  bool native = false;  // the transport's library has collectives of its own
+  bool alone = false;   // no two calls are in flight at once, so that one may block
 
   Team all() const { return {.me = rank, .size = size}; }
   int nodes() const { return size / per_node; }
@@ -54,9 +58,10 @@ struct Algorithm {
   Op op;
   const char* name;
   const char* (*refuses)(const Problem&);  // why it cannot do this problem; null: it can
-  Schedule (*make)(const Problem&);
+  Schedule (*make)(const Problem&);        // null: native
 };
-std::span<const Algorithm> algorithms();
+std::span<const Algorithm> algorithms();       // that have a schedule
+std::span<const Algorithm> every_algorithm();  // and then the native ones
 
 // The row of that name; of an empty one the row that is chosen by the problem's size. Error for a name that the
 // operation does not have, and for one that refuses this problem.

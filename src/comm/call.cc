@@ -6,6 +6,7 @@
 
 #include "comm/algorithm.h"
 #include "comm/cells.h"
+#include "comm/native.h"
 #include "sys/error.h"
 
 namespace braid::comm {
@@ -14,6 +15,11 @@ Call::Call(Player player, CallSite site, Transport& transport, Traffic& traffic)
     : player_(std::move(player)), site_(std::move(site)), transport_(transport), traffic_(traffic) {
   over_ = !player_.next();
   if (!over_) post_round();
+}
+
+Call::Call(const NativeCall& native, CallSite site, Transport& transport, Traffic& traffic)
+    : player_({}, native.type, native.reduction), site_(std::move(site)), transport_(transport), traffic_(traffic) {
+  transport_.native(native, open_.emplace_back().message);
 }
 
 bool Call::advance() {
@@ -40,7 +46,7 @@ bool Call::advance() {
 Call::Missing Call::missing() const {
   for (const bool receiving : {true, false}) {
     for (const Open& open : open_) {
-      if (!open.done() && (open.transfer->kind == Transfer::Kind::recv) == receiving)
+      if (!open.done() && open.transfer && (open.transfer->kind == Transfer::Kind::recv) == receiving)
         return {open.transfer->peer, receiving};
     }
   }
@@ -114,6 +120,7 @@ void Call::advance_cells(Open& open) {
 
 // What arrived is compared with what was expected before anything is made of it.
 void Call::accept(Open& open) {
+  if (!open.transfer) return;
   const Transfer& t = *open.transfer;
   if (open.cells.own || t.kind == Transfer::Kind::send) return;
   const Message& m = open.message;

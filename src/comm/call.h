@@ -33,14 +33,17 @@ struct CallSite {
 class Call {
  public:
   Call(Player player, CallSite site, Transport& transport, Traffic& traffic);
+  // One that the transport does itself: what it sends is not counted.
+  Call(const NativeCall& native, CallSite site, Transport& transport, Traffic& traffic);
   // Goes as far as it can. True when it is over, false when it waits for messages.
   bool advance();
   bool over() const { return over_; }
   bool polls() const { return cells_open_ > 0; }  // waits for cells, which wake nobody
   int64_t steps() const { return steps_; }        // grows with every message that is done
-  // The rank, in the group, of a message that is not done, and whether this rank is the one that receives it.
+  // The rank, in the group, of a message that is not done, and whether this rank is the one that receives it. Without
+  // such a rank, -1, the transport's own collective is not over.
   struct Missing {
-    int peer = 0;
+    int peer = -1;
     bool receiving = true;
   };
   Missing missing() const;
@@ -55,7 +58,7 @@ class Call {
     bool done = false;
   };
   struct Open {
-    const Transfer* transfer = nullptr;
+    const Transfer* transfer = nullptr;  // null: a collective of the transport's own
     Message message{};
     std::vector<std::byte> staging{};
     Cells cells{};

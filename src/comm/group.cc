@@ -1,12 +1,15 @@
 #include "comm/group.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <csignal>
 #include <numeric>
 #include <thread>
 #include <utility>
 
+#include "comm/native.h"
 #include "comm/selector.h"
 #include "sys/error.h"
 
@@ -15,7 +18,7 @@ namespace {
 
 constexpr int kSpins = 200;    // looks at cells before the core is given to somebody else
 constexpr int kYields = 2000;  // looks before the thread sleeps in between: its peers may have no core
-constexpr std::chrono::microseconds kPatience{50'000};
+constexpr std::chrono::microseconds kPatience{50'000}, kDriverPause{50};
 
 uint64_t mixed(uint64_t hash, uint64_t value) {  // FNV-1a over whole words, then folded
   hash = (hash ^ value) * 0x100000001b3u;
@@ -44,8 +47,65 @@ int nodes_of(const std::vector<int>& members, int per_node) {
 Engine::Engine(std::unique_ptr<Transport> transport, const Options& options)
     : transport_(std::move(transport)), options_(options) {}
 
+Engine::~Engine() {
+  if (!driver_.joinable()) return;
+  {
+    const auto lock = hold();
+    ending_ = true;
+  }
+  wake_.notify_one();
+  driver_.join();
+}
+
+// Signals are for the thread that the process began with.
+void Engine::drive(bool on) {
+  {
+    const auto lock = hold();
+    driving_ = on;
+    if (on && !driver_.joinable()) {
+      sigset_t all, before;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);
+      driver_ = std::thread([this] { drive_calls(); });
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+  }
+  wake_.notify_one();
+}
+
+// Sleeps without the lock: a call may be made meanwhile.
+void Engine::drive_calls() {
+  auto lock = hold();
+  while (!ending_) {
+    if (!driving_ || active_.empty() || failure_) {
+      wake_.wait(lock);
+      continue;
+    }
+    const int64_t before = steps_;
+    try {
+      transport_->progress(std::chrono::microseconds(0));
+      advance_all();
+    } catch (...) {
+      failure_ = std::current_exception();
+      continue;
+    }
+    const bool moved = steps_ != before;
+    lock.unlock();
+    moved ? std::this_thread::yield() : std::this_thread::sleep_for(kDriverPause);
+    lock.lock();
+  }
+}
+
+const Algorithm& Group::chosen(Op op, const Blocks& blocks, DType type) const {
+  const Problem p = problem(op, blocks, type);
+  const Selector* selector = engine_->selector.get();
+  return selector ? selector->choose(p) : algorithm_for(p, {});
+}
+
 void Engine::start(const std::shared_ptr<Call>& call) {
-  if (!call->advance()) active_.push_back(call);
+  if (call->advance()) return;
+  active_.push_back(call);
+  if (driving_) wake_.notify_one();
 }
 
 void Engine::advance_all() {
@@ -58,6 +118,8 @@ void Engine::advance_all() {
 }
 
 bool Engine::poll(const Call& call) {
+  const auto lock = hold();
+  if (call.over()) return true;
   transport_->progress(std::chrono::microseconds(0));
   advance_all();
   return call.over();
@@ -65,9 +127,11 @@ bool Engine::poll(const Call& call) {
 
 // Cells wake nobody, so a rank that waits for some looks for them, and now and then lets another thread run.
 void Engine::wait(Call& call) {
+  const auto lock = hold();
   auto last = std::chrono::steady_clock::now();
   int64_t seen = -1;
   for (int looks = 0; !call.over(); ++looks) {
+    if (failure_) std::rethrow_exception(failure_);
     const bool polling = std::any_of(active_.begin(), active_.end(), [](const auto& c) { return c->polls(); });
     transport_->progress(polling ? std::chrono::microseconds(0) : kPatience);
     advance_all();
@@ -88,6 +152,10 @@ void Engine::wait(Call& call) {
 void Engine::time_out(const Call& call) {
   const Call::Missing missing = call.missing();
   const double seconds = std::chrono::duration<double>(options_.timeout).count();
+  if (missing.peer < 0)
+    fail_environment(fmt::format("comm {}", call.where()),
+                     {.what = fmt::format("the library has not finished for {:g} s", seconds),
+                      .hint = "the logs of the other ranks: one may have ended, or make other calls"});
   fail_environment(
       fmt::format("comm {}", call.where()),
       {.what = missing.receiving ? fmt::format("nothing from rank {} for {:g} s", missing.peer, seconds)
@@ -96,15 +164,17 @@ void Engine::time_out(const Call& call) {
 }
 
 void Engine::give_up(const Call& call) noexcept {
+  const auto lock = hold();
+  if (call.over()) return;
   transport_->forget();
   std::erase_if(active_, [&](const std::shared_ptr<Call>& c) { return c.get() == &call; });
 }
 
 Handle::~Handle() {
-  if (call_ && !call_->over()) engine_->give_up(*call_);
+  if (call_) engine_->give_up(*call_);
 }
 void Handle::wait() { engine_->wait(*call_); }
-bool Handle::done() { return call_->over() || engine_->poll(*call_); }
+bool Handle::done() { return engine_->poll(*call_); }
 
 Group::Group(std::unique_ptr<Transport> transport, const Options& options) {
   members_.resize(static_cast<size_t>(transport->size()));
@@ -138,6 +208,7 @@ Group Group::split(int colour, int key) {
   std::vector<int> members;
   members.reserve(chosen.size());
   for (const int r : chosen) members.push_back(members_[static_cast<size_t>(r)]);
+  engine_->transport().join(engine_->contexts, members);
   return {engine_, std::move(members), static_cast<int>(place), engine_->contexts++};
 }
 
@@ -152,6 +223,8 @@ void Group::choose_by(std::string_view where, std::string times) {
 Problem Group::problem(Op op, const Blocks& blocks, DType type) const {
   Problem p{.op = op, .rank = rank_, .size = size(), .per_node = per_node_, .blocks = blocks};
   p.element = size_of(type);
+  p.native = engine_->transport().has_native();
+  p.alone = engine_->options().alone;
   return p;
 }
 
@@ -165,6 +238,7 @@ Handle Group::start(const Problem& p, const Bytes& bytes, std::string_view name)
   CHECK(bytes.in.device == Device::cpu && bytes.out.device == Device::cpu, "{}: on a GPU", name_of(p.op));
   const Selector* selector = engine_->selector.get();
   const Algorithm& algorithm = name.empty() && selector ? selector->choose(p) : algorithm_for(p, name);
+  if (!algorithm.make) return start_native(p, bytes, algorithm);
   Schedule schedule = algorithm.make(p);
   uint64_t hash = mixed(history_, static_cast<uint64_t>(&algorithm - algorithms().data()));
   hash = mixed(hash, static_cast<uint64_t>(bytes.out.dtype) << 8 | static_cast<uint64_t>(bytes.op));
@@ -188,7 +262,23 @@ Handle Group::start(Schedule schedule, const Bytes& bytes, CallSite site) {
   site.context = context_;
   Player player(std::move(schedule), {.in = bytes.in.data, .out = bytes.out.data},
                 bytes.out ? bytes.out.dtype : bytes.in.dtype, bytes.op);
+  const auto lock = engine_->hold();
   auto call = std::make_shared<Call>(std::move(player), std::move(site), engine_->transport(), engine_->traffic());
+  engine_->start(call);
+  return {engine_, call};
+}
+
+Handle Group::start_native(const Problem& p, const Bytes& bytes, const Algorithm& algorithm) {
+  CallSite site{.where = fmt::format("{} {}", name_of(p.op), algorithm.name)};
+  const NativeCall native{.problem = p,
+                          .context = context_,
+                          .type = bytes.out ? bytes.out.dtype : bytes.in.dtype,
+                          .reduction = bytes.op,
+                          .in = bytes.in.data,
+                          .out = bytes.out.data,
+                          .blocks = algorithm.name == std::string_view("native_blocking")};
+  const auto lock = engine_->hold();
+  auto call = std::make_shared<Call>(native, std::move(site), engine_->transport(), engine_->traffic());
   engine_->start(call);
   return {engine_, call};
 }

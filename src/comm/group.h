@@ -13,11 +13,15 @@
 // peer that makes another call. After one of them the group cannot be used any more.
 #pragma once
 #include <chrono>
+#include <condition_variable>
+#include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "comm/algorithm.h"
@@ -36,6 +40,7 @@ struct Options {
   std::chrono::milliseconds timeout{600'000};  // without any progress
   int per_node = 1;                            // ranks of a node; nodes are consecutive ranks
   bool compare_calls = kCompareCalls;          // hash the calls of a group and compare with every message
+  bool alone = false;                          // every call is waited for before the next: one may block
 };
 
 class Selector;
@@ -44,10 +49,16 @@ class Selector;
 class Engine {
  public:
   Engine(std::unique_ptr<Transport> transport, const Options& options);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  ~Engine();
+  // Nothing else of this happens while it is held; a call is made and started under it.
+  std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
   void start(const std::shared_ptr<Call>& call);
   void wait(Call& call);
   bool poll(const Call& call);
   void give_up(const Call& call) noexcept;
+  void drive(bool on);
 
   Transport& transport() { return *transport_; }
   const Options& options() const { return options_; }
@@ -57,6 +68,7 @@ class Engine {
 
  private:
   void advance_all();
+  void drive_calls();
   [[noreturn]] void time_out(const Call& call);
 
   std::unique_ptr<Transport> transport_;
@@ -64,6 +76,12 @@ class Engine {
   Traffic traffic_;
   std::vector<std::shared_ptr<Call>> active_;
   int64_t steps_ = 0;
+
+  std::mutex mutex_;  // of everything above, for the sake of the driver
+  std::condition_variable wake_;
+  bool driving_ = false, ending_ = false;
+  std::exception_ptr failure_;  // of the driver; whoever waits next throws it
+  std::thread driver_;
 };
 
 class [[nodiscard]] Handle {
@@ -113,9 +131,16 @@ class Group {
   Handle all_to_all(const View& in, const MutView& out, std::span<const int64_t> sent = {},
                     std::span<const int64_t> received = {}, std::string_view algorithm = {});
 
+  // From now on, until it is switched off, a thread makes the calls of this world progress while the rank computes.
+  // Nothing else changes: one thread of the rank makes calls and waits for them.
+  void drive(bool on) { engine_->drive(on); }
+  // The algorithm of such a call that names none.
+  const Algorithm& chosen(Op op, const Blocks& blocks, DType type) const;
+
   // From now on calls that name no algorithm, of all groups of this world, take what was fastest in the timed calls of
   // `times` (selector.h). All ranks of the world call it; those of rank 0 hold. Error as read_times, with `where`.
   void choose_by(std::string_view where, std::string times);
+  bool chooses_by_times() const { return engine_->selector != nullptr; }
 
   // Of this rank in all groups of its world.
   const Traffic& traffic() const { return engine_->traffic(); }
@@ -131,6 +156,7 @@ class Group {
   };
   Handle start(const Problem& p, const Bytes& bytes, std::string_view algorithm);
   Handle start(Schedule schedule, const Bytes& bytes, CallSite site);
+  Handle start_native(const Problem& p, const Bytes& bytes, const Algorithm& algorithm);
 
   std::shared_ptr<Engine> engine_;  // shared with handles and with groups split from this one
   std::vector<int> members_;        // ranks of the world

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
+#include <vector>
+
 #include <thread>
 
 #include "comm/comm_cases.h"
@@ -31,6 +34,35 @@ TEST_P(InProcessRanks, EveryAlgorithmGivesTheSum) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, InProcessRanks, testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9));
+
+// Ranks 1 and 2 need what rank 0 passes on, who neither waits nor polls until they are done.
+TEST(Group, ADrivenRankPassesOnWhileItComputes) {
+  std::latch others(2);
+  run_in_process(3, {.timeout = kTestTimeout}, [&](Group& world) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<float> x(5000, 1), y(3, static_cast<float>(world.rank()));
+      const MutView all = mut_view_of(x.data(), {5000}), few = mut_view_of(y.data(), {3});
+      if (world.rank() == 0) world.drive(round % 2 == 0);
+      Handle first = world.all_reduce(all, all, Reduction::sum, "ring");
+      if (round == 0 && world.rank() == 0) others.wait();
+      if (round == 0 && world.rank() > 0) first.wait(), others.count_down();
+      Handle second = world.all_reduce(few, few, Reduction::sum, "recursive");  // beside the driver
+      second.wait();
+      first.wait();
+      ASSERT_TRUE(x[0] == 3 && x[4999] == 3 && y[2] == 3);
+    }
+  });
+}
+
+TEST(Group, NativeIsRefusedWithoutALibrary) {
+  run_in_process(2, {.timeout = kTestTimeout, .alone = true}, [&](Group& world) {
+    float x = 1;
+    const MutView v = mut_view_of(&x, {1});
+    for (const char* name : {"native", "native_blocking"})
+      EXPECT_NE(error_of([&] { (void)world.all_reduce(v, v, Reduction::sum, name); }).find("those over mpi do"),
+                std::string::npos);
+  });
+}
 
 TEST(Group, SixteenAndSixtyFourRanks) {
   for (const int ranks : {16, 64}) {

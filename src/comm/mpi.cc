@@ -6,19 +6,23 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
+#include <utility>
+#include <vector>
 
+#include "comm/mpi_library.h"
+#include "comm/mpi_native.h"
 #include "sys/error.h"
 
 namespace braid::comm {
 namespace {
 
-// Open MPI's handles are pointers to its own objects; its counts are int.
-using MpiHandle = void*;
 struct MpiStatus {
   int source = 0, tag = 0, error = 0, cancelled = 0;
   size_t bytes = 0;
 };
-constexpr int kSuccess = 0, kTruncated = 15;
+constexpr int kTruncated = 15;
+constexpr int kThreadsTakeTurns = 2;              // MPI_THREAD_SERIALIZED
 constexpr int64_t kPieceMost = int64_t{1} << 30;  // counts are int: longer messages go in pieces of one tag
 
 struct Library {
@@ -33,16 +37,8 @@ struct Library {
   int (*cancel)(MpiHandle*) = nullptr;
   int (*free_request)(MpiHandle*) = nullptr;
   MpiHandle world = nullptr, byte = nullptr, errors_return = nullptr;
+  void* handle = nullptr;
 };
-
-template <class Pointer>
-void load(void* library, const char* name, Pointer& to) {
-  to = reinterpret_cast<Pointer>(dlsym(library, name));
-  if (!to)
-    fail_environment("mpi", {.what = "the library is not Open MPI",
-                             .got = fmt::format("no {}", name),
-                             .hint = "apt-get install openmpi-bin"});
-}
 
 Library load_library() {
   // Its plug-ins look for its symbols among the global ones. It stays loaded until the process ends.
@@ -51,26 +47,21 @@ Library load_library() {
     fail_environment(
         "mpi",
         {.what = "Open MPI is not installed", .got = printable(dlerror()), .hint = "apt-get install openmpi-bin"});
-  Library mpi;
-  load(library, "MPI_Init_thread", mpi.init_thread);
-  load(library, "MPI_Finalize", mpi.finalize);
-  load(library, "MPI_Comm_rank", mpi.comm_rank);
-  load(library, "MPI_Comm_size", mpi.comm_size);
-  load(library, "MPI_Comm_set_errhandler", mpi.set_error_handler);
-  load(library, "MPI_Isend", mpi.send);
-  load(library, "MPI_Irecv", mpi.recv);
-  load(library, "MPI_Test", mpi.test);
-  load(library, "MPI_Cancel", mpi.cancel);
-  load(library, "MPI_Request_free", mpi.free_request);
-  load(library, "ompi_mpi_comm_world", mpi.world);
-  load(library, "ompi_mpi_byte", mpi.byte);
-  load(library, "ompi_mpi_errors_return", mpi.errors_return);
+  Library mpi{.handle = library};
+  load_symbol(library, "MPI_Init_thread", mpi.init_thread);
+  load_symbol(library, "MPI_Finalize", mpi.finalize);
+  load_symbol(library, "MPI_Comm_rank", mpi.comm_rank);
+  load_symbol(library, "MPI_Comm_size", mpi.comm_size);
+  load_symbol(library, "MPI_Comm_set_errhandler", mpi.set_error_handler);
+  load_symbol(library, "MPI_Isend", mpi.send);
+  load_symbol(library, "MPI_Irecv", mpi.recv);
+  load_symbol(library, "MPI_Test", mpi.test);
+  load_symbol(library, "MPI_Cancel", mpi.cancel);
+  load_symbol(library, "MPI_Request_free", mpi.free_request);
+  load_symbol(library, "ompi_mpi_comm_world", mpi.world);
+  load_symbol(library, "ompi_mpi_byte", mpi.byte);
+  load_symbol(library, "ompi_mpi_errors_return", mpi.errors_return);
   return mpi;
-}
-
-void check_call(int code, const char* what) {
-  if (code != kSuccess)
-    fail_environment("mpi", {.what = fmt::format("{} failed", what), .got = fmt::format("{}", code)});
 }
 
 // 31 bits: 7 of the group, 1 of the kind, 16 of the call and 7 of the lane (group.cc). Messages of calls that are 65536
@@ -83,7 +74,7 @@ int tag_of(uint64_t tag) {
 
 class MpiTransport final : public Transport {
  public:
-  explicit MpiTransport(const Library& mpi) : mpi_(mpi) {
+  explicit MpiTransport(const Library& mpi) : mpi_(mpi), native_(mpi.handle, mpi.world) {
     mpi_.comm_rank(mpi_.world, &rank_);
     mpi_.comm_size(mpi_.world, &size_);
   }
@@ -94,6 +85,9 @@ class MpiTransport final : public Transport {
   void progress(std::chrono::microseconds patience) override;
   void forget() noexcept override;
   std::byte* window(uint64_t, int, int64_t) override { return nullptr; }
+  bool has_native() const override { return true; }
+  void join(uint32_t context, std::span<const int> members) override { native_.join(context, members); }
+  void native(const NativeCall& call, Message& message) override;
 
  private:
   struct Piece {
@@ -103,13 +97,17 @@ class MpiTransport final : public Transport {
   struct Open {
     Message* message = nullptr;
     std::vector<Piece> pieces{};
+    std::unique_ptr<MpiNative::Held> held{};  // of a collective of the library's own
   };
   void start(Message& m, bool sends);
   bool test(Open& open);
 
   Library mpi_;
+  MpiNative native_;
   int rank_ = 0, size_ = 1;
+  pid_t parent_ = getppid();
   std::vector<Open> open_;
+  std::vector<Open> given_up_;  // a collective cannot be cancelled, and its copies stay where they are
 };
 
 void MpiTransport::start(Message& m, bool sends) {
@@ -121,11 +119,22 @@ void MpiTransport::start(Message& m, bool sends) {
     const int n = static_cast<int>(std::min(kPieceMost, m.bytes - at));
     Piece& piece = open.pieces.emplace_back();
     piece.sends = sends;
-    check_call(sends ? mpi_.send(m.data + at, n, mpi_.byte, m.peer, tag, mpi_.world, &piece.request)
-                     : mpi_.recv(m.data + at, n, mpi_.byte, m.peer, tag, mpi_.world, &piece.request),
-               sends ? "MPI_Isend" : "MPI_Irecv");
+    check_mpi(sends ? mpi_.send(m.data + at, n, mpi_.byte, m.peer, tag, mpi_.world, &piece.request)
+                    : mpi_.recv(m.data + at, n, mpi_.byte, m.peer, tag, mpi_.world, &piece.request),
+              sends ? "MPI_Isend" : "MPI_Irecv");
     at += n;
   } while (at < m.bytes);
+}
+
+void MpiTransport::native(const NativeCall& call, Message& m) {
+  auto held = std::make_unique<MpiNative::Held>();
+  const MpiHandle request = native_.start(call, *held);
+  m.done = call.blocks;
+  if (call.blocks) return;
+  Open& open = open_.emplace_back();
+  open.message = &m;
+  open.pieces.push_back({.request = request, .sends = true});
+  open.held = std::move(held);
 }
 
 bool MpiTransport::test(Open& open) {
@@ -140,7 +149,7 @@ bool MpiTransport::test(Open& open) {
       piece.done = true;
       continue;
     }
-    check_call(code, "MPI_Test");
+    check_mpi(code, "MPI_Test");
     piece.done = done != 0;
     if (done != 0 && !piece.sends) open.message->got_bytes += static_cast<int64_t>(status.bytes);
     all = all && piece.done;
@@ -152,9 +161,11 @@ bool MpiTransport::test(Open& open) {
 void MpiTransport::progress(std::chrono::microseconds patience) {
   const auto end = std::chrono::steady_clock::now() + patience;
   for (int looks = 0;; ++looks) {
+    if (getppid() != parent_) fail_environment("mpi", {.what = "mpirun has ended"});
     const size_t before = open_.size();
     std::erase_if(open_, [&](Open& open) {
       if (!test(open)) return false;
+      if (open.held) open.held->finish();
       open.message->got_check = open.message->check;
       open.message->done = true;
       return true;
@@ -166,6 +177,10 @@ void MpiTransport::progress(std::chrono::microseconds patience) {
 
 void MpiTransport::forget() noexcept {
   for (Open& open : open_) {
+    if (open.held) {
+      given_up_.push_back(std::move(open));
+      continue;
+    }
     for (Piece& piece : open.pieces) {
       if (piece.done) continue;
       if (!piece.sends) mpi_.cancel(&piece.request);
@@ -182,14 +197,22 @@ void run_under_mpi(const Options& options, const std::function<void(Group& world
   if (!std::getenv("OMPI_COMM_WORLD_SIZE"))
     fail_environment("mpi", {.what = "this process was not started by mpirun", .hint = "mpirun -np 4 braid ..."});
   int provided = 0;
-  check_call(mpi.init_thread(nullptr, nullptr, 0, &provided), "MPI_Init_thread");
-  check_call(mpi.set_error_handler(mpi.world, mpi.errors_return), "MPI_Comm_set_errhandler");
+  check_mpi(mpi.init_thread(nullptr, nullptr, kThreadsTakeTurns, &provided), "MPI_Init_thread");
+  check_mpi(mpi.set_error_handler(mpi.world, mpi.errors_return), "MPI_Comm_set_errhandler");
   {
     Group world(std::make_unique<MpiTransport>(mpi), options);
     body(world);
     world.barrier().wait();  // nobody finalizes while another still sends
   }
-  check_call(mpi.finalize(), "MPI_Finalize");
+  check_mpi(mpi.finalize(), "MPI_Finalize");
+}
+
+bool first_rank_says_so() {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (!rank || std::atoi(rank) == 0) return false;
+  const auto initialized = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "MPI_Initialized"));
+  int begun = 0;
+  return !initialized || initialized(&begun) != kMpiSuccess || begun == 0;
 }
 
 int ranks_of_mpirun() {

@@ -1,7 +1,7 @@
 // Ranks started by mpirun: two-sided messages over Open MPI 4 (Debian's). The library is loaded when it is asked for,
 // so that the program runs where it is not installed; the few declarations that are needed are ours, and fit Open MPI's
 // binary interface alone. Calls of a group are not compared over MPI, only the sizes of messages: there is no room
-// beside a message.
+// beside a message. Its own collectives are the algorithms "native" and "native_blocking" (mpi_native.h).
 #pragma once
 #include <functional>
 
@@ -12,6 +12,10 @@ namespace braid::comm {
 // Error when the library is missing, is another MPI, or when this process was not started by mpirun: one line that says
 // what to do. When body throws, the process must end: mpirun then ends the others.
 void run_under_mpi(const Options& options, const std::function<void(Group& world)>& body);
+
+// Whether this is another rank than the first, which MPI does not connect yet: what is wrong with its arguments is
+// wrong with those of the first rank, too.
+bool first_rank_says_so();
 
 // The number of ranks that mpirun started; 0: it did not start this process.
 int ranks_of_mpirun();

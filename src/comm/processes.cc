@@ -56,8 +56,10 @@ void Processes::look() {
     fail_environment("comm", {.what = fmt::format("rank {} cannot go on", rank_), .got = failure_->why});
 }
 
-void Processes::run_child(int rank, const std::function<void(int rank)>& body, const std::function<void()>& wake) {
+void Processes::run_child(int rank, pid_t parent, const std::function<void(int rank)>& body,
+                          const std::function<void()>& wake) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it died before that
   rank_ = rank;
   children_.clear();
   wake_ = wake;
@@ -73,9 +75,10 @@ void Processes::run_child(int rank, const std::function<void(int rank)>& body, c
 
 void Processes::run(int size, const std::function<void(int rank)>& body, const std::function<void()>& wake) {
   wake_ = wake;
+  const pid_t own = getpid();
   for (int rank = 1; rank < size; ++rank) {
     const pid_t id = fork();
-    if (id == 0) run_child(rank, body, wake);
+    if (id == 0) run_child(rank, own, body, wake);
     if (id < 0) fail_with(fmt::format("rank {} could not be started: {}", rank, std::strerror(errno)));
     if (id > 0) children_.push_back(id);
   }

@@ -25,7 +25,8 @@ class Processes {
 
  private:
   struct Failure;
-  [[noreturn]] void run_child(int rank, const std::function<void(int rank)>& body, const std::function<void()>& wake);
+  [[noreturn]] void run_child(int rank, pid_t parent, const std::function<void(int rank)>& body,
+                              const std::function<void()>& wake);
   void note_ended(bool wait);
   void fail_with(const std::string& why);
 

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <string>
+#include <vector>
 
 #include "comm/comm_cases.h"
 #include "comm/tcp.h"
@@ -101,6 +103,33 @@ TEST(Processes, ATimeOutNamesThePeer) {
     });
     EXPECT_NE(error.find("[comm recv] nothing from rank 1 for 0.05 s"), std::string::npos) << error;
   }
+}
+
+// Each with the list and its own place in it; the last starts late.
+TEST(Processes, RanksStartedByHandFindEachOther) {
+  const std::string base = "127.0.0.1:" + std::to_string(20000 + getpid() % 20000);
+  std::vector<std::string> hosts = {base, base, base};
+  for (size_t i = 1; i < 3; ++i) hosts[i] = "127.0.0." + std::to_string(i + 1) + base.substr(base.find(':'));
+  run_in_processes(3, {.timeout = kTestTimeout}, [&](Group& started) {
+    if (started.rank() == 0) usleep(300'000);
+    run_over_hosts({hosts, started.rank()}, {.timeout = kTestTimeout, .compare_calls = true}, [](Group& world) {
+      for (const Algorithm& a : algorithms()) try_case(world, {a, DType::f32, Reduction::sum, 37});
+    });
+    if (testing::Test::HasFailure() && started.rank() != 0) fail("test", {.what = "failed in a child"});
+  });
+}
+
+TEST(Processes, NodesOfHosts) {
+  EXPECT_EQ(node_ranks_of({"10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1", "10.0.0.2:2"}), 2);
+  EXPECT_EQ(node_ranks_of({"10.0.0.1:1", "10.0.0.2:1"}), 1);
+  EXPECT_EQ(node_ranks_of({"10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:2"}), 0);
+  EXPECT_EQ(node_ranks_of({"10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"}), 0);
+  for (const char* host : {"10.0.0.1", "10.0.0.1:0", "10.0.0.1:70000", "10.0.0.1:1x", "node:80", ":1"})
+    EXPECT_NE(error_of([&] {
+                run_over_hosts({{host, "10.0.0.1:1"}, 0}, {}, [](Group&) {});
+              }).find("is no address"),
+              std::string::npos)
+        << host;
 }
 
 }  // namespace

@@ -35,9 +35,13 @@ Features features_of(const Point& p) {
 
 Point point_of(const Problem& p) { return {p.nodes(), p.per_node, p.blocks.total() * p.element}; }
 
-Problem problem_at(Op op, const Point& point) {
+// With the algorithms that were timed there.
+Problem problem_at(Op op, const Point& point, const Times& times) {
   const auto& [nodes, per_node, bytes] = point;
-  return problem_of({.op = op, .type = DType::u8, .count = bytes}, 0, nodes * per_node, per_node);
+  Problem p = problem_of({.op = op, .type = DType::u8, .count = bytes}, 0, nodes * per_node, per_node);
+  p.alone = times.contains("native_blocking");
+  p.native = p.alone || times.contains("native");
+  return p;
 }
 
 std::map<Point, Times> by_point(std::span<const TimedCall> calls) {
@@ -223,7 +227,7 @@ const Algorithm* Selector::OfOp::choose(const Problem& problem) const {
   const std::vector<double> score = scores(features_of(point_of(problem)));
   const Algorithm* best = nullptr;
   double lowest = std::numeric_limits<double>::infinity();
-  for (const Algorithm& a : algorithms()) {
+  for (const Algorithm& a : every_algorithm()) {
     const auto name = std::find(names_.begin(), names_.end(), a.name);
     if (a.op != op_ || name == names_.end() || a.refuses(problem)) continue;
     const double own = score[static_cast<size_t>(name - names_.begin())];
@@ -259,7 +263,7 @@ namespace {
 Regret regret_of(Op op, const std::map<Point, Times>& held_out, const Selector& selector) {
   Regret r;
   for (const auto& [point, times] : held_out) {
-    const std::string chosen = selector.choose(problem_at(op, point)).name;
+    const std::string chosen = selector.choose(problem_at(op, point, times)).name;
     const auto us = times.find(chosen);
     CHECK(us != times.end(), "{} was not timed", chosen);
     const double lost = us->second / least(times) - 1;

@@ -8,15 +8,23 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
+#include <memory>
+#include <set>
+#include <utility>
 
 #include "comm/frames.h"
 #include "comm/processes.h"
+#include "sys/check.h"
 #include "sys/error.h"
 
 namespace braid::comm {
 namespace {
+
+constexpr int kConnectTries = 600;  // tenths of a second: others may start later
 
 class Socket {
  public:
@@ -40,12 +48,18 @@ int checked(int result, const char* what) {
   return result;
 }
 
-// A socket that listens on a free port of the loopback interface.
+sockaddr_in loopback() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// A socket that listens there; on port 0 on a free one, which the address then has.
 Socket listener(int backlog, sockaddr_in* address) {
   Socket s(checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
-  *address = {};
-  address->sin_family = AF_INET;
-  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int on = 1;
+  checked(setsockopt(s.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), "setsockopt");
   socklen_t length = sizeof(*address);
   checked(bind(s.fd(), reinterpret_cast<sockaddr*>(address), length), "bind");
   checked(listen(s.fd(), backlog), "listen");
@@ -55,7 +69,8 @@ Socket listener(int backlog, sockaddr_in* address) {
 
 class Tcp final : public Transport {
  public:
-  Tcp(std::vector<Socket> peers, Processes& processes, int rank)
+  // `processes`: of this machine, started together; null: nobody knows why a peer ends.
+  Tcp(std::vector<Socket> peers, Processes* processes, int rank)
       : peers_(std::move(peers)), processes_(processes), rank_(rank), writers_(peers_.size()), ended_(peers_.size()) {
     for (int peer = 0; peer < size(); ++peer) readers_.emplace_back(peer, mailbox_);
   }
@@ -79,7 +94,11 @@ class Tcp final : public Transport {
   bool read_from(size_t peer);
 
   std::vector<Socket> peers_;
-  Processes& processes_;
+  void look() {
+    if (processes_) processes_->look();
+  }
+
+  Processes* processes_;
   int rank_;
   Mailbox mailbox_;
   std::vector<FrameWriter> writers_;
@@ -94,7 +113,7 @@ bool Tcp::write_to(size_t peer) {
     const ssize_t n = ::send(peers_[peer].fd(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
     if (n < 0) {
-      processes_.look();  // why it is gone, if that is known
+      look();  // why it is gone, if that is known
       fail_environment("comm tcp",
                        {.what = fmt::format("nothing can be sent to rank {}", peer), .got = std::strerror(errno)});
     }
@@ -131,12 +150,12 @@ void Tcp::progress(std::chrono::microseconds patience) {
     if (!ended_[peer]) waiting.push_back({peers_[peer].fd(), events, 0});
   }
   if (moved) return;
-  processes_.look();
+  look();
   for (int peer = 0; peer < size(); ++peer) {
     if (!ended_[static_cast<size_t>(peer)] || !mailbox_.waits_for(peer)) continue;
-    for (int tries = 0; tries < 100; ++tries) {  // why it ended is known soon
+    for (int tries = 0; processes_ && tries < 100; ++tries) {  // why it ended is known soon
       usleep(10'000);
-      processes_.look();
+      look();
     }
     fail_environment("comm tcp", {.what = fmt::format("rank {} closed its connection", peer)});
   }
@@ -151,7 +170,11 @@ std::vector<Socket> connect_all(int rank, const Socket& listening, std::span<con
   for (int peer = 0; peer < rank; ++peer) {
     Socket s(checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
     const sockaddr_in& to = addresses[static_cast<size_t>(peer)];
-    checked(connect(s.fd(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), "connect");
+    for (int tries = 0; connect(s.fd(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) < 0; ++tries) {
+      const bool early = errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH || errno == ETIMEDOUT;
+      if (!early || tries == kConnectTries) checked(-1, "connect");
+      usleep(100'000);
+    }
     const auto me = static_cast<uint32_t>(rank);
     if (::send(s.fd(), &me, sizeof(me), MSG_NOSIGNAL) != sizeof(me)) checked(-1, "send");
     peers[static_cast<size_t>(peer)] = std::move(s);
@@ -173,19 +196,68 @@ std::vector<Socket> connect_all(int rank, const Socket& listening, std::span<con
   return peers;
 }
 
+sockaddr_in address_of(const std::string& host) {
+  const size_t colon = host.rfind(':');
+  const std::string name = host.substr(0, colon);
+  int port = 0;
+  if (colon != std::string::npos) {
+    const char* end = host.data() + host.size();
+    const auto [rest, error] = std::from_chars(host.data() + colon + 1, end, port);
+    if (error != std::errc() || rest != end) port = 0;
+  }
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  if (port < 1 || port > 65535 || inet_pton(AF_INET, name.c_str(), &address.sin_addr) != 1)
+    fail("--hosts", {.what = "is no address of a rank", .got = printable(host), .expected = "10.0.0.1:4000, ..."});
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return address;
+}
+
 }  // namespace
+
+void run_over_hosts(const Place& place, const Options& options, const std::function<void(Group& world)>& body) {
+  std::vector<sockaddr_in> addresses;
+  addresses.reserve(place.hosts.size());
+  for (const std::string& host : place.hosts) addresses.push_back(address_of(host));
+  CHECK(place.rank >= 0 && place.rank < static_cast<int>(addresses.size()), "rank {}", place.rank);
+  const Socket listening = listener(static_cast<int>(addresses.size()), &addresses[static_cast<size_t>(place.rank)]);
+  Group world(std::make_unique<Tcp>(connect_all(place.rank, listening, addresses), nullptr, place.rank), options);
+  body(world);
+  world.barrier().wait();  // nobody closes while another still reads
+}
+
+int node_ranks_of(const std::vector<std::string>& hosts) {
+  std::vector<int> runs;
+  std::set<std::string> seen;
+  std::string last;
+  for (const std::string& host : hosts) {
+    const std::string name = host.substr(0, host.rfind(':'));
+    if (!runs.empty() && name == last) {
+      ++runs.back();
+      continue;
+    }
+    if (!seen.insert(name).second) return 0;
+    runs.push_back(1);
+    last = name;
+  }
+  const bool equal = std::all_of(runs.begin(), runs.end(), [&](int n) { return n == runs[0]; });
+  return equal && !runs.empty() ? runs[0] : 0;
+}
 
 void run_over_loopback(int size, const Options& options, const std::function<void(Group& world)>& body) {
   std::vector<sockaddr_in> addresses(static_cast<size_t>(size));
   std::vector<Socket> listening;
   listening.reserve(addresses.size());
-  for (sockaddr_in& address : addresses) listening.push_back(listener(size, &address));
+  for (sockaddr_in& address : addresses) {
+    address = loopback();
+    listening.push_back(listener(size, &address));
+  }
   Processes processes;
   processes.run(
       size,
       [&](int rank) {
         std::vector<Socket> peers = connect_all(rank, listening[static_cast<size_t>(rank)], addresses);
-        Group world(std::make_unique<Tcp>(std::move(peers), processes, rank), options);
+        Group world(std::make_unique<Tcp>(std::move(peers), &processes, rank), options);
         body(world);
       },
       [] {});  // those that wait look every few milliseconds

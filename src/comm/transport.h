@@ -4,8 +4,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace braid::comm {
+
+struct NativeCall;
 
 // Belongs to the caller that posted it and stays in place until `done`. What a transport reports of the message that
 // arrived is compared by the caller; no more than `bytes` are written.
@@ -38,6 +41,12 @@ class Transport {
   // A window of a rank, zeroed before its first use and at the same place ever after. Its key is its group's number and
   // the size of its slots; ranks that use it agree on both. Null where ranks do not share memory.
   virtual std::byte* window(uint64_t key, int rank, int64_t bytes) = 0;
+
+  // Whether its library has collectives itself (native.h). If so, the members of a new group, ranks of the transport,
+  // join it before their first call, and `done` of the message says that a call is over.
+  virtual bool has_native() const { return false; }
+  virtual void join(uint32_t /*context*/, std::span<const int> /*members*/) {}
+  virtual void native(const NativeCall& /*call*/, Message& /*message*/) {}
 };
 
 }  // namespace braid::comm
