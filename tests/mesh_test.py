@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from support.mesh import MODEL, MeshCase, recipe_of
-from support.program import BRAID, DATA, ENVIRONMENT, ONE_LINE, main, mpirun
+from support.program import BRAID, DATA, ENVIRONMENT, MPI_ENVIRONMENT, ONE_LINE, main, mpirun
 from support.training import files_of, state_of
 
 
@@ -37,6 +37,18 @@ class Ranks(MeshCase):
         self.assertNotEqual(by_size, by_times)
         table.write_text("op,us\n")
         self.refused("--ranks", 3, f"parallel.collectives={table}", says="is no table of timed calls")
+
+    def test_overlapped_sums_have_the_same_bits(self):
+        for ranks, words in ((2, ()), (3, ("parallel.zero=1", "accumulate=1")), (2, ("parallel.zero=2", "accumulate=2")),
+                             (2, ("dtype=bf16", "accumulate=2", "memory.recompute=selective"))):
+            name = f"{ranks}-{len(words)}-{words[:1]}"
+            for overlap in ("false", "true"):
+                self.run_in(f"{name}-{overlap}", "--ranks", ranks, f"parallel.overlap={overlap}", *words)
+            self.assertEqual(state_of(self.root / f"{name}-true", 4), state_of(self.root / f"{name}-false", 4), words)
+        for words, says in ((("--ranks", 2, "parallel.tp=2"), "cannot be used with parallel.tp"),
+                            (("--ranks", 2, "parallel.zero=3"), "cannot be used with parallel.zero = 3"),
+                            ((), "there is one rank")):
+            self.refused("parallel.overlap=true", *words, says=says)
 
     def test_parts_of_blocks_add_up(self):
         one = self.run_in("one")
@@ -120,10 +132,51 @@ class Ranks(MeshCase):
         run, children = self.start()
         run.kill()
         self.end_of(run)
+        self.assertGone(children)
+
+    def test_a_second_interrupt_ends_all_ranks(self):
+        run, children = self.start()
+        run.send_signal(signal.SIGINT)
+        run.send_signal(signal.SIGINT)
+        self.assertEqual(self.end_of(run)[0], 130)
+        self.assertGone(children)
+
+    def assertGone(self, processes):
         deadline = time.monotonic() + 10
-        while any(os.path.exists(f"/proc/{child}/exe") for child in children):
+        while any(os.path.exists(f"/proc/{process}/exe") for process in processes):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.02)
+
+    def test_ranks_end_with_their_mpirun(self):
+        if not shutil.which("mpirun"):
+            self.skipTest("no mpirun; apt-get install openmpi-bin")
+        line = ["mpirun", "-np", "2", BRAID, *map(str, self.line("steps=100000"))]
+        run = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=MPI_ENVIRONMENT)
+        self.addCleanup(run.kill)
+        while not run.stdout.readline().startswith("step 2/"):
+            self.assertIsNone(run.poll())
+        with open(f"/proc/{run.pid}/task/{run.pid}/children", encoding="ascii") as children:
+            ranks = [int(child) for child in children.read().split()]
+        self.assertEqual(len(ranks), 2)
+        run.kill()
+        run.communicate(timeout=20)
+        self.assertGone(ranks)
+
+    def test_ranks_that_are_started_by_hand(self):
+        port = 41000 + os.getpid() % 20000
+        words = ("--hosts", f"127.0.0.1:{port},127.0.0.2:{port}", f"out={self.root / 'hand'}", "parallel.overlap=true")
+        other = subprocess.Popen([BRAID, *map(str, self.line(*words, "--rank", 1))], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        self.addCleanup(other.kill)
+        self.trained(*words, "--rank", 0)
+        self.assertEqual(other.communicate(timeout=60), ("", ""))
+        self.run_in("shared", "--ranks", 2)
+        self.assertEqual(state_of(self.root / "hand", 4), state_of(self.root / "shared", 4))
+
+    def test_a_refusal_is_printed_once(self):
+        done = mpirun(3, *self.line("parallel.tp=2"))
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("[parallel.tp] does not divide the number of ranks"), 1, done.stderr)
 
     def test_a_signal_saves_and_resumes(self):
         run, _ = self.start()

@@ -167,10 +167,12 @@ void check_division(const Config& config, const Division& d) {
   if (first.empty()) return;
   const bool experts = d.ep > 1 && obstacle(config, {.tp = d.tp}).empty();
   const int64_t n = nearest(config, d, experts ? &Division::ep : &Division::tp);
-  fail(experts ? "--ep" : "--tp", {.what = "does not divide the model",
-                                   .got = fmt::format("{} for {}", experts ? d.ep : d.tp, first),
-                                   .expected = "for every rank whole groups of heads, or heads of one, and channels",
-                                   .hint = fmt::format("{} {}", experts ? "--ep" : "--tp", n)});
+  fail(experts ? "--ep" : "--tp",
+       {.what = "does not divide the model",
+        .got = fmt::format("{} for {}", experts ? d.ep : d.tp, first),
+        .expected = experts ? "for every rank an expert, and channels of what it shares"
+                            : "for every rank whole groups of heads, or heads of one, and channels",
+        .hint = fmt::format("{} {}", experts ? "--ep" : "--tp", n)});
 }
 
 Config divided_config(const Config& whole, const Division& d, int64_t rank) {

@@ -33,10 +33,10 @@ Tensor to_parts(Run& run, comm::Group& ranks, const Tensor& x) {
 namespace {
 
 // Without a tape sums are taken in one order, whatever their number, so that by the row contract a token has the same
-// bits in every batch.
-const char* algorithm_of(const Run& run, const Tensor& y) {
+// bits in every batch: unless the user has named algorithms by their times.
+const char* algorithm_of(const Run& run, const comm::Group& ranks, const Tensor& y) {
   constexpr int64_t kShort = 32 << 10;  // as Group chooses within a node
-  return run.ctx.tape ? "" : y.view().bytes() <= kShort ? "recursive" : "rabenseifner";
+  return run.ctx.tape || ranks.chooses_by_times() ? "" : y.view().bytes() <= kShort ? "recursive" : "rabenseifner";
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ Tensor sum_of_parts(Run& run, comm::Group& ranks, const Tensor& y) {
   const Tensor sum(run.ctx.arena, DType::f32, y.shape());
   taped(
       run.ctx, "sum_of_parts", {.in = {y}, .out = {sum}, .cost = Cost::stream},
-      [y = Ref(y), sum = Ref(sum), ranks = &ranks, name = algorithm_of(run, y)](Ctx& c) {
+      [y = Ref(y), sum = Ref(sum), ranks = &ranks, name = algorithm_of(run, ranks, y)](Ctx& c) {
         if (!c.dry) ranks->all_reduce(flat(y.view()), flat(sum.mut()), comm::Reduction::sum, name).wait();
       },
       [y = Ref(y), sum = Ref(sum)](Ctx& c, Tape& tape) { tape.add_grad(c, y, tape.grad(sum)); });
@@ -79,7 +79,9 @@ Tensor rms_norm_across(Run& run, const Tensor& x, Param& w, const RmsNormOptions
       squares.mut().as<float>(t)[all.first + g] = static_cast<float>(own) / (rstd * rstd);
     }
   }
-  run.tensor->all_reduce(flat(squares.view()), flat(squares.mut()), comm::Reduction::sum, algorithm_of(run, squares))
+  run.tensor
+      ->all_reduce(flat(squares.view()), flat(squares.mut()), comm::Reduction::sum,
+                   algorithm_of(run, *run.tensor, squares))
       .wait();
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t g = 0; g < groups; ++g) {

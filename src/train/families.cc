@@ -6,23 +6,12 @@
 namespace braid::train {
 namespace {
 
-// Runs of tensors of one layer; what lies between them is padding.
 std::vector<Family> runs_of(const models::MasterWeights& masters, const Range& elements, comm::Group* ranks,
                             bool by_layer) {
-  const int64_t end = elements.begin + elements.count;
-  std::vector<Family> list = {{.elements = elements, .ranks = ranks}};
-  if (!by_layer) return list;
-  std::vector<const models::MasterTensor*> tensors;
-  for (const models::MasterTensor& t : masters.tensors()) {
-    if (t.offset >= elements.begin && t.offset < end) tensors.push_back(&t);
-  }
-  std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) { return a->offset < b->offset; });
-  if (!tensors.empty()) list[0].layer = tensors[0]->layer;
-  for (const models::MasterTensor* t : tensors) {
-    if (t->layer == list.back().layer) continue;
-    list.back().elements.count = t->offset - list.back().elements.begin;
-    list.push_back({.elements = {t->offset, end - t->offset}, .ranks = ranks, .layer = t->layer});
-  }
+  if (!by_layer) return {{.elements = elements, .ranks = ranks}};
+  std::vector<Family> list;
+  for (const LayerRun& run : runs_of_layers(masters, elements))
+    list.push_back({.elements = run.elements, .ranks = ranks, .layer = run.layer});
   return list;
 }
 
@@ -47,6 +36,23 @@ void divide(const models::MasterWeights& masters, bool whole_tensors, Family& fa
 }
 
 }  // namespace
+
+std::vector<LayerRun> runs_of_layers(const models::MasterWeights& masters, const Range& elements) {
+  const int64_t end = elements.begin + elements.count;
+  std::vector<LayerRun> list = {{.elements = elements}};
+  std::vector<const models::MasterTensor*> tensors;
+  for (const models::MasterTensor& t : masters.tensors()) {
+    if (t.offset >= elements.begin && t.offset < end) tensors.push_back(&t);
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) { return a->offset < b->offset; });
+  if (!tensors.empty()) list[0].layer = tensors[0]->layer;
+  for (const models::MasterTensor* t : tensors) {
+    if (t->layer == list.back().layer) continue;
+    list.back().elements.count = t->offset - list.back().elements.begin;
+    list.push_back({.elements = {t->offset, end - t->offset}, .layer = t->layer});
+  }
+  return list;
+}
 
 std::vector<Family> families_of(const models::MasterWeights& masters, const FamilyRules& rules) {
   const int64_t begin = masters.experts_begin(), end = masters.size();

@@ -27,6 +27,13 @@ struct FamilyRules {
   bool by_layer = false;            // a layer is a family of its own, and so are its experts
 };
 
+// Consecutive elements of one layer; the padding behind a tensor is its.
+struct LayerRun {
+  Range elements{};
+  int layer = -1;
+};
+std::vector<LayerRun> runs_of_layers(const models::MasterWeights& masters, const Range& elements);
+
 // In the order of their elements, all of which are in one family.
 std::vector<Family> families_of(const models::MasterWeights& masters, const FamilyRules& rules);
 

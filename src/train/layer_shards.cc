@@ -11,21 +11,24 @@ std::vector<Range> others_of(const Family& family) {
 }
 
 LayerShards::LayerShards(models::MasterWeights& masters, std::span<const Family> families, comm::Group& tensor,
-                         bool weights, int threads)
-    : masters_(masters), tensor_(tensor), weights_(weights), threads_(threads) {
+                         const Rules& rules, Waits& waits)
+    : masters_(masters), tensor_(tensor), rules_(rules), waits_(waits) {
   for (const Family& family : families) (family.layer < 0 ? rest_ : layers_[family.layer]).families.push_back(&family);
   for (const models::MasterTensor& t : masters.tensors()) {
     if (t.partial && t.layer >= 0) layers_.at(t.layer).partial.push_back({t.offset, t.count()});
   }
   for (const auto& [layer, unit] : layers_) drop(unit);
   drop(rest_);
+  if (rules.overlap) tensor.drive(true);
 }
 
 void LayerShards::begin(int64_t layer, bool backward) {
   const auto found = layers_.find(layer);
   if (found == layers_.end()) return;
   gather(found->second);
-  if (backward) set_aside(found->second);
+  if (!backward) return;
+  if (summed_ == &found->second) finish();  // of the part of the batch before this one
+  set_aside(found->second);
 }
 
 void LayerShards::end(int64_t layer, bool backward) {
@@ -36,16 +39,16 @@ void LayerShards::end(int64_t layer, bool backward) {
 }
 
 void LayerShards::gather(const Unit& unit) {
-  if (!weights_) return;
+  if (!rules_.weights) return;
   for (const Family* f : unit.families) {
     const std::span<float> all = elements(masters_.values(), f->elements), own = elements(masters_.values(), f->own);
     f->ranks->all_gather(flat(own), mut_flat(all), f->counts).wait();
-    masters_.round(f->elements, threads_);
+    masters_.round(f->elements, rules_.threads);
   }
 }
 
 void LayerShards::drop(const Unit& unit) {
-  if (!weights_) return;
+  if (!rules_.weights) return;
   for (const Family* f : unit.families) {
     for (const Range& r : others_of(*f)) masters_.drop_values(r);
   }
@@ -64,15 +67,30 @@ void LayerShards::set_aside(const Unit& unit) {
 void LayerShards::sum(const Unit& unit) {
   for (const Range& r : unit.partial) {
     const std::span<float> grad = elements(masters_.grads(), r);
-    tensor_.all_reduce(flat(grad), mut_flat(grad)).wait();
+    comm::Handle handle = tensor_.all_reduce(flat(grad), mut_flat(grad));
+    waits_.wait(handle);
   }
-  auto before = sums_.begin();
+  finish();
   for (const Family* f : unit.families) {
     const std::span<float> all = elements(masters_.grads(), f->elements), own = elements(masters_.grads(), f->own);
-    f->ranks->reduce_scatter(flat(all), mut_flat(own), comm::Reduction::sum, f->counts).wait();
-    for (float& g : own) g += *before++;
+    started_.push_back(f->ranks->reduce_scatter(flat(all), mut_flat(own), comm::Reduction::sum, f->counts));
+    if (!rules_.overlap) waits_.wait(started_.back());
+  }
+  summed_ = &unit;
+  std::swap(before_, sums_);
+  if (!rules_.overlap) finish();
+}
+
+void LayerShards::finish() {
+  if (!summed_) return;
+  for (comm::Handle& handle : started_) waits_.wait(handle);
+  started_.clear();
+  auto before = before_.begin();
+  for (const Family* f : summed_->families) {
+    for (float& g : elements(masters_.grads(), f->own)) g += *before++;
     for (const Range& r : others_of(*f)) masters_.drop_grads(r);
   }
+  summed_ = nullptr;
 }
 
 }  // namespace braid::train

@@ -3,10 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdlib>
+#include <string>
 
 #include "comm/inproc.h"
+#include "comm/selector.h"
+#include "support/error_of.h"
 #include "train/mesh.h"
 
 namespace braid::train {
@@ -57,7 +64,16 @@ struct ShardCase {
   bool muon = false;
   int tp = 1;
   bool looks = true;  // at all weights: pages that are read count as memory
+  bool overlap = false;
+  std::string times{};  // of collectives
+  bool rough = false;   // gradients whose sums depend on the order of additions
 };
+
+float rough_gradient(int rank, int64_t i, int part) {
+  uint64_t hash = static_cast<uint64_t>(i * 64 + rank * 8 + part) * 0x9e3779b97f4a7c15u;
+  hash ^= hash >> 29;
+  return std::ldexp(static_cast<float>(hash % 0xffffff) / 0xffffff - 0.5f, static_cast<int>(hash >> 40 & 15));
+}
 
 class Passes {
  public:
@@ -90,24 +106,26 @@ class Passes {
     Recipe recipe;
     recipe.parallel.zero = c.zero;
     recipe.parallel.tp = c.tp;
+    recipe.parallel.overlap = c.overlap;
+    recipe.accumulate = c.parts;
     if (c.muon) recipe.optimizer.kind = "muon";
     return recipe;
   }
 
   void pass(int part) {
-    nn::LayerPasses& layers = *mesh_.layers();
+    nn::LayerPasses* layers = mesh_.layers();
     for (int layer = 0; layer < case_.sizes.layers; ++layer) {
-      layers.begin(layer, false);
+      if (layers) layers->begin(layer, false);
       see(layer);
-      layers.end(layer, false);
+      if (layers) layers->end(layer, false);
     }
     add(-1, part);
     for (int layer = static_cast<int>(case_.sizes.layers) - 1; layer >= 0; --layer) {
-      layers.begin(layer, true);
+      if (layers) layers->begin(layer, true);
       see(layer);
       add(layer, part);
       out_.bytes_in_passes = std::max(out_.bytes_in_passes, masters_.parted_bytes());
-      layers.end(layer, true);
+      if (layers) layers->end(layer, true);
     }
   }
 
@@ -134,7 +152,8 @@ class Passes {
   void add(int layer, int part) {
     for (const models::MasterTensor& t : masters_.tensors()) {
       for (int64_t i = t.offset; t.layer == layer && i < t.offset + t.count(); ++i)
-        masters_.grads()[static_cast<size_t>(i)] += gradient(world_.rank(), i, part);
+        masters_.grads()[static_cast<size_t>(i)] +=
+            case_.rough ? rough_gradient(world_.rank(), i, part) : gradient(world_.rank(), i, part);
     }
   }
 
@@ -148,6 +167,7 @@ class Passes {
 std::vector<Seen> step_of(const ShardCase& c) {
   std::vector<Seen> outcomes(static_cast<size_t>(c.ranks));
   comm::run_in_process(c.ranks, {.per_node = c.ranks}, [&](comm::Group& world) {
+    if (!c.times.empty()) world.choose_by("times.csv", c.times);
     Passes(c, world, outcomes[static_cast<size_t>(world.rank())]).step();
   });
   return outcomes;
@@ -247,6 +267,61 @@ TEST(LayerShards, MemoryInUseIsThatOfTheFormula) {
       EXPECT_LE(std::abs(o.bytes_in_passes - 4 * in_pass), slack);
       EXPECT_LE(std::abs(o.bytes_after - 4 * own), slack);
     }
+  }
+}
+
+std::string only(const char* op, const char* name, int ranks) {
+  return fmt::format("{}\n{},1,{},1024,{},1\n", comm::kTimesHeader, op, ranks, name);
+}
+
+// Whatever the algorithm, wherever layers meet the ranks' parts.
+TEST(Overlap, SumsHaveTheBitsOfThoseAtTheEnd) {
+  for (const int ranks : {3, 5}) {
+    for (const int64_t zero : {0, 1, 2}) {
+      std::vector<std::string> tables = {""};
+      for (const std::string& name :
+           comm::algorithm_names(zero == 0 ? comm::Op::all_reduce : comm::Op::reduce_scatter)) {
+        const bool one_order = name == "linear" || name == "binomial" || name == "recursive" || name == "rabenseifner";
+        if (!name.starts_with("native") && (zero > 0 || one_order))
+          tables.push_back(only(zero == 0 ? "all_reduce" : "reduce_scatter", name.c_str(), ranks));
+      }
+      for (const std::string& times : tables) {
+        ShardCase c{.ranks = ranks, .zero = zero, .parts = 2, .sizes = {.table = 600, .layer = 500, .layers = 3}};
+        c.looks = false, c.rough = true, c.times = times;
+        const std::vector<Seen> at_end = step_of(c);
+        c.overlap = true;
+        const std::vector<Seen> meanwhile = step_of(c);
+        for (size_t rank = 0; rank < at_end.size(); ++rank) {
+          for (const Range& own : at_end[rank].own) {
+            for (int64_t i = own.begin; i < own.begin + own.count; ++i) {
+              ASSERT_EQ(std::bit_cast<uint32_t>(at_end[rank].grads[static_cast<size_t>(i)]),
+                        std::bit_cast<uint32_t>(meanwhile[rank].grads[static_cast<size_t>(i)]))
+                  << i << " of rank " << rank << " of " << ranks << ", zero " << zero << "\n"
+                  << times;
+            }
+          }
+          EXPECT_EQ(at_end[rank].sent > 0, meanwhile[rank].sent > 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(Overlap, RefusesAlgorithmsWhoseOrderDependsOnTheLength) {
+  ShardCase c{.ranks = 3, .zero = 0, .overlap = true, .times = only("all_reduce", "ring", 3)};
+  const std::string error = support::error_of([&] { step_of(c); });
+  EXPECT_NE(error.find("[parallel.overlap] sums layer by layer"), std::string::npos) << error;
+  EXPECT_NE(error.find("got ring"), std::string::npos) << error;
+}
+
+// At the end of the pass of a layer the gradients of the one above have been taken: no more than two are whole.
+TEST(Overlap, StageTwoHasTheGradientsOfTwoLayers) {
+  const LayerSizes sizes{.table = 1024, .layer = 2048, .layers = 6, .vector = 32};
+  const int64_t layer = (2048 + 32) * kCols, rest = (1024 + 32) * kCols, all = 6 * layer + rest;
+  const int64_t slack = 4096 * 2 * 2 * (sizes.layers + 2);
+  for (const Seen& o : step_of({.ranks = 4, .zero = 2, .sizes = sizes, .looks = false, .overlap = true})) {
+    EXPECT_LE(o.bytes_in_passes, 4 * (all / 4 + (rest + 2 * layer) * 3 / 4) + slack);
+    EXPECT_LE(std::abs(o.bytes_after - all), slack);
   }
 }
 

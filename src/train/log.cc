@@ -106,6 +106,7 @@ std::string json_of(const StepLog& log) {
                               {"norm_z_score", log.norm_z_score},
                               {"skipped", log.skipped}};
   for (const auto& [name, value] : log.metrics) j[name] = value;
+  if (log.waited_ms) j["waited_ms"] = *log.waited_ms;
   if (log.weight_hash) j["weight_hash"] = fmt::format("{:016x}", *log.weight_hash);
   return j.dump();
 }

@@ -28,6 +28,7 @@ struct StepLog {
   double tokens_per_second = 0;
   double mfu = 0;  // relative to the measured peak; 0: not known
   int64_t memory_bytes = 0;
+  std::optional<double> waited_ms{};  // of the step, for sums of gradients over ranks; none: there is one rank
   bool skipped = false;
   std::optional<uint64_t> weight_hash{};
 };

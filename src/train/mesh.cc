@@ -170,6 +170,28 @@ void check_graph_grid(const Recipe& recipe, int ranks) {
     fail("parallel.grid", {.what = "does not divide a " + aggregate, .expected = "graph.aggregate mean or add"});
 }
 
+// What sums gradients otherwise, or reads them in another order.
+void check_overlap(const Recipe& recipe, int ranks) {
+  const ParallelRecipe& p = recipe.parallel;
+  if (!p.overlap) return;
+  if (ranks == 1) refuse("parallel.overlap", "there is one rank, whose gradients are sums already", "--ranks 2");
+  const std::pair<bool, const char*> others[] = {{recipe.objective == "graph", "objective = \"graph\""},
+                                                 {!p.grid.empty(), "parallel.grid"},
+                                                 {p.axes().model() > 1, "parallel.tp"},
+                                                 {p.cp > 1, "parallel.cp"},
+                                                 {p.pp > 1, "parallel.pp"},
+                                                 {p.divides_experts(), "parallel.ep or etp"},
+                                                 {p.zero > 2, "parallel.zero = 3"},
+                                                 {p.exact, "parallel.exact"},
+                                                 {recipe.lora.rank > 0, "lora.rank"},
+                                                 {trains_a_task(recipe), "[distill], [preference] or [policy]"}};
+  for (const auto& [set, other] : others) {
+    if (set)
+      fail("parallel.overlap",
+           {.what = fmt::format("cannot be used with {}", other), .hint = "parallel.overlap=false"});
+  }
+}
+
 }  // namespace
 
 void check_mesh(const Recipe& recipe, int ranks) {
@@ -184,6 +206,7 @@ void check_mesh(const Recipe& recipe, int ranks) {
   check_virtual_stages(recipe);
   check_nodes(p);
   check_parts(recipe);
+  check_overlap(recipe, ranks);
   if (ranks == 1) {
     if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
     return;
@@ -243,6 +266,7 @@ nn::Dispatcher dispatcher_of(const std::string& word) {
 
 Mesh::Mesh(const Recipe& recipe, comm::Group& world)
     : recipe_(recipe.parallel),
+      parts_(recipe.accumulate),
       axes_(recipe_.axes()),
       whole_tensors_(recipe.optimizer.kind == "muon"),
       world_(world),
@@ -303,8 +327,12 @@ std::vector<Range> Mesh::own(const models::MasterWeights& masters) {
 }
 
 void Mesh::divide(models::MasterWeights& masters, int threads) {
-  if (recipe_.zero < 2) return;
-  shards_.emplace(masters, families(masters), tensor_, divides_weights(), threads);
+  if (recipe_.zero > 1) {
+    const LayerShards::Rules rules{.weights = divides_weights(), .overlap = recipe_.overlap, .threads = threads};
+    shards_.emplace(masters, families(masters), tensor_, rules, waits_);
+  } else if (recipe_.overlap) {
+    overlap_.emplace(masters, families(masters)[0], divides_state(), parts_, waits_);
+  }
 }
 
 std::vector<Range> Mesh::others(const models::MasterWeights& masters, const models::MasterTensor& tensor) {
@@ -320,6 +348,7 @@ std::vector<Range> Mesh::others(const models::MasterWeights& masters, const mode
 }
 
 void Mesh::begin_passes() {
+  if (overlap_) overlap_->begin_passes();
   if (shards_) shards_->begin_passes();
 }
 
@@ -362,30 +391,38 @@ void Mesh::receive(Sums& sums, int peer) {
   set(sums, numbers);
 }
 
+void Mesh::sum_gradients(models::MasterWeights& masters) {
+  const auto all_reduce = [&](comm::Group& group, std::span<float> x) {
+    comm::Handle handle = group.all_reduce(flat(x), mut_flat(x));
+    waits_.wait(handle);
+  };
+  for (const models::MasterTensor& t : masters.tensors()) {
+    if ((!t.partial && !t.ends) || is_summed(t.layer)) continue;
+    all_reduce(t.ends ? ends_ : tensor_, elements(masters.grads(), {t.offset, t.count()}));
+  }
+  for (const Family& family : families(masters)) {
+    if (is_summed(family.layer)) continue;
+    const std::span<float> grads = elements(masters.grads(), family.elements);
+    std::span<float> summed = grads;
+    if (divides_state()) {
+      summed = elements(masters.grads(), family.own);
+      comm::Handle handle =
+          family.ranks->reduce_scatter(flat(grads), mut_flat(summed), comm::Reduction::sum, family.counts);
+      waits_.wait(handle);
+    } else {
+      all_reduce(*family.ranks, grads);
+    }
+    if (family.copies) all_reduce(*family.copies, summed);
+    for (const Range& others : others_of(family)) {
+      if (shards_) masters.drop_grads(others);
+    }
+  }
+}
+
 void Mesh::end_gradients(models::MasterWeights& masters, Sums& sums, int threads) {
   if (!recipe_.exact) {
     masters.sum_uses(threads);
-    for (const models::MasterTensor& t : masters.tensors()) {
-      if ((!t.partial && !t.ends) || is_summed(t.layer)) continue;
-      const std::span<float> grad =
-          masters.grads().subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.count()));
-      (t.ends ? ends_ : tensor_).all_reduce(flat(grad), mut_flat(grad)).wait();
-    }
-    for (const Family& family : families(masters)) {
-      if (is_summed(family.layer)) continue;
-      const std::span<float> grads = elements(masters.grads(), family.elements);
-      if (divides_state()) {
-        const std::span<float> part = elements(masters.grads(), family.own);
-        family.ranks->reduce_scatter(flat(grads), mut_flat(part), comm::Reduction::sum, family.counts).wait();
-        if (family.copies) family.copies->all_reduce(flat(part), mut_flat(part)).wait();
-      } else {
-        family.ranks->all_reduce(flat(grads), mut_flat(grads)).wait();
-        if (family.copies) family.copies->all_reduce(flat(grads), mut_flat(grads)).wait();
-      }
-      for (const Range& others : others_of(family)) {
-        if (shards_) masters.drop_grads(others);
-      }
-    }
+    overlap_ ? overlap_->finish() : sum_gradients(masters);
     return add_up(sums);
   }
   const int rank = world_.rank(), last = world_.size() - 1;

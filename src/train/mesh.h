@@ -30,6 +30,7 @@
 #include "train/families.h"
 #include "train/layer_shards.h"
 #include "train/objective.h"
+#include "train/overlap.h"
 #include "train/recipe.h"
 
 namespace braid::train {
@@ -72,11 +73,14 @@ class Mesh {
   bool divides_state() const { return recipe_.zero > 0 || axes_.z > 1; }
   bool divides_weights() const { return recipe_.zero > 2; }
   models::Parted parted() const { return {.values = recipe_.zero > 2, .grads = recipe_.zero > 1}; }
-  // With zero above 1, once the weights are there: this rank keeps its parts.
+  // Once the weights are there. With zero above 1 this rank keeps its parts.
   void divide(models::MasterWeights& masters, int threads);
   // Elements of a tensor that other ranks update.
   std::vector<Range> others(const models::MasterWeights& masters, const models::MasterTensor& tensor);
-  nn::LayerPasses* layers() { return shards_ ? &*shards_ : nullptr; }
+  nn::LayerPasses* layers() {
+    if (overlap_) return &*overlap_;
+    return shards_ ? &*shards_ : nullptr;
+  }
   // Around the passes of a step, or of an evaluation.
   void begin_passes();
   void end_passes();
@@ -102,9 +106,12 @@ class Mesh {
 
   void barrier() { world_.barrier().wait(); }
   // Bytes that this rank has sent so far.
+  // Seconds in which it waited for sums of gradients so far.
+  double waited() const { return waits_.seconds(); }
   int64_t bytes_sent() const { return world_.traffic().bytes[0] + world_.traffic().bytes[1]; }
 
  private:
+  void sum_gradients(models::MasterWeights& masters);
   bool is_summed(int layer) const { return shards_ && layer >= 0; }  // by its passes
   void send(const Sums& sums, int peer);
   void receive(Sums& sums, int peer);
@@ -112,6 +119,7 @@ class Mesh {
   std::vector<float> joined(const models::MasterWeights& masters, std::span<const float> own);
 
   ParallelRecipe recipe_;
+  int64_t parts_;  // of a batch
   Grid axes_;
   bool whole_tensors_;  // the optimiser reads matrices whole
   comm::Group& world_;
@@ -125,7 +133,9 @@ class Mesh {
   comm::Group experts_, replicas_, node_, aligned_;
   nn::ExpertRanks expert_ranks_;
   std::vector<Family> families_;  // of the run's masters
+  Waits waits_;
   std::optional<LayerShards> shards_;
+  std::optional<Overlap> overlap_;
   std::set<std::string> names_;  // of sums received from another rank
 };
 

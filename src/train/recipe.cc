@@ -106,6 +106,8 @@ void each_parallel_word(P& p, Visit& visit) {
         "what a rank keeps a part of: 1: the optimiser's state; 2: gradients too; 3: weights too");
   visit("parallel.collectives", p.collectives, Choices{},
         "a table that `braid comm tune -o` wrote: algorithms are chosen by its times; empty: by size");
+  visit("parallel.overlap", p.overlap,
+        "true: gradients of a layer are summed while the layers below compute; with zero = 0 to 2 alone");
   visit("parallel.exact", p.exact, "true: ranks compute one after the other, with the bits of one rank");
 }
 

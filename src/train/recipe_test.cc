@@ -114,6 +114,7 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "parallel.cp_mamba",
                                       "parallel.zero",
                                       "parallel.collectives",
+                                      "parallel.overlap",
                                       "parallel.exact"};
   const Facts manifest = manifest_of(Recipe{}, {}, "run");
   size_t decides = 0;

@@ -203,6 +203,7 @@ int64_t Trainer::draw() {
 StepLog Trainer::step() {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
+  const double waited = mesh_ ? mesh_->waited() : 0;
   models::MasterWeights& masters = objective_.masters();
   const int64_t rows = draw(), tokens = objective_.tokens();
   sums_.clear();
@@ -235,6 +236,7 @@ StepLog Trainer::step() {
   log.tokens_per_second = static_cast<double>(tokens) / seconds;
   if (roof_flops_ > 0) log.mfu = log.tokens_per_second * objective_.flops_per_token() / roof_flops_;
   log.memory_bytes = memory_peak();
+  if (mesh_) log.waited_ms = 1e3 * (mesh_->waited() - waited);
   return log;
 }
 
