@@ -8,6 +8,7 @@ import math
 import os
 import re
 import signal
+import subprocess
 import time
 import unittest
 from pathlib import Path
@@ -54,6 +55,39 @@ class Answers(Case):
     def test_the_small_model(self):
         self.try_all(TINY, [{"tp": 2}, {"tp": 4}, {"pp": 3}, {"ep": 2}, {"ep": 4, "tp": 2}, {"tp": 2, "pp": 2},
                             {"ep": 2, "pp": 2}])
+
+    def by_hand(self, ranks, *words):
+        """The answer of ranks that each are started with the list of addresses."""
+        port = 21000 + os.getpid() % 20000
+        hosts = ",".join(f"127.0.0.{rank + 1}:{port}" for rank in range(ranks))
+        others = [start("run", TINY, "--ids", ",".join(map(str, PROMPT)), "-n", 12, "--temp", 0, "--ignore-eos", "--dtype", "f32",
+                        "--json", "--logprobs", 3, "--hosts", hosts, "--rank", rank, *words, stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE) for rank in range(1, ranks)]
+        got = answer(TINY, "--hosts", hosts, "--rank", 0, *words)
+        for other in others:
+            stdout, stderr = other.communicate(timeout=60)
+            self.assertEqual((other.returncode, stdout, stderr), (0, "", ""))
+        return got
+
+    def test_ranks_that_are_started_by_hand(self):
+        """Sums round a ring, by NVRAR's cells, and as without a choice; ranks are on nodes of one."""
+        want = answer(TINY)
+        self.assertSame(self.by_hand(2, "--tp", 2), want)
+        table = self.new_folder() / "times.csv"
+        for name in ("ring", "nvrar"):
+            table.write_text(f"op,nodes,per_node,bytes,algorithm,us\nall_reduce,3,1,1024,{name},1\n")
+            self.assertSame(self.by_hand(3, "--pp", 3, "--times", table), want)
+            self.assertSame(self.by_hand(2, "--tp", 2, "--times", table), want)
+        for words, says in ((("--hosts", "127.0.0.1:9"), "one rank needs no list"), (("--rank", 1), "goes with --hosts"),
+                            (("--hosts", "127.0.0.1:9,127.0.0.1:x", "--tp", 2), "is no address of a rank"),
+                            (("--hosts", "127.0.0.1:9,127.0.0.2:9", "--rank", 2, "--tp", 2), "[--rank] out of range"),
+                            (("--hosts", "127.0.0.1:9,127.0.0.2:9", "--ranks", 3), "is not what --hosts lists"),
+                            (("--times", table), "one rank sends nothing"),
+                            (("--ep", 17), "expected for every rank an expert")):
+            done = braid("run", TINY, "-p", "x", "-n", 1, *words)
+            self.assertEqual(done.returncode, 1, words)
+            self.assertRegex(done.stderr, ONE_LINE)
+            self.assertIn(says, done.stderr)
 
     def test_families(self):
         hybrid = [{"tp": 2}, {"tp": 4}, {"pp": 2}, {"ep": 4}, {"ep": 2, "tp": 4}, {"tp": 2, "pp": 2}]

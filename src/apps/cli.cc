@@ -17,6 +17,7 @@
 #include "apps/cli_pages.h"
 #include "apps/unknown_variables.h"
 #include "apps/version.h"
+#include "comm/mpi.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
 
@@ -214,8 +215,7 @@ int report(const std::string& text, int code) {
   return code;
 }
 
-// A command may take SIGINT over; until then the process ends with the code that scripts expect. Where the caller
-// ignores it (nohup, background jobs) it stays ignored.
+// A command may take SIGINT over; until then it ends the process. Where the caller ignores it (nohup) it stays ignored.
 void set_signals() {
   std::signal(SIGPIPE, SIG_DFL);  // `braid ... | head` ends quietly
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error of the write, which cleans up
@@ -231,11 +231,11 @@ int run_main(int argc, char** argv) {
     if (code > 128) return code;  // stopped by a signal, and perhaps nobody reads any more
     if (std::fflush(stdout) != 0)
       return report(fmt::format("[standard output] cannot write; got {}", std::strerror(errno)), 1);
-    // Commands that flush each line have lost one, and what was wrong then is no longer known.
-    if (std::ferror(stdout)) return report("[standard output] cannot write", 1);
+    if (std::ferror(stdout)) return report("[standard output] cannot write", 1);  // why is no longer known
     return code;
   } catch (const Error& e) {
-    return report(e.what(), e.exit_code());
+    const bool said = e.fault() == Fault::bad_input && comm::first_rank_says_so();
+    return said ? e.exit_code() : report(e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {
     return report("[memory] out of memory; try a smaller model, context, batch, or a larger accumulate", 1);
   } catch (const std::system_error& e) {

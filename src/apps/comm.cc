@@ -30,26 +30,30 @@ struct CommBenchArgs {
   comm::Request request() const { return {.op = op_named("--op", op), .type = *dtype_of(shared.dtype)}; }
 };
 
-// What a call of so many bytes takes that names no algorithm.
+// What a call of so many bytes takes that names no algorithm, beside others that are in flight.
 std::string chosen_for(const CommBenchArgs& o, const comm::Cluster& c, const Selector& selector, int64_t bytes) {
   comm::Request request = o.request();
   request.count = bytes / size_of(request.type);
-  return selector.choose(comm::problem_of(request, 0, c.ranks(), c.gpus)).name;
+  comm::Problem problem = o.shared.problem_of(request, c);
+  problem.alone = false;
+  return selector.choose(problem).name;
 }
 
 std::string json_of(const CommBenchArgs& o, const comm::Cluster& c, const Selector& selector,
                     const std::vector<CommTime>& cells) {
   const bool sim = o.shared.simulates();
   ordered_json rows = ordered_json::array();
-  for (const CommTime& cell : cells)
+  for (const CommTime& cell : cells) {
+    const auto count = [&](int64_t n) { return cell.counted ? ordered_json(n) : ordered_json(); };
     rows.push_back({{"algorithm", cell.algorithm},
                     {"bytes", cell.bytes},
                     {sim ? "modelled_us" : "measured_us", cell.us},
-                    {"node_bytes", cell.on_node},
-                    {"network_bytes", cell.on_network},
-                    {"rack_bytes", cell.on_racks},
-                    {"messages", cell.messages},
+                    {"node_bytes", count(cell.on_node)},
+                    {"network_bytes", count(cell.on_network)},
+                    {"rack_bytes", count(cell.on_racks)},
+                    {"messages", count(cell.messages)},
                     {"chosen", chosen_for(o, c, selector, cell.bytes)}});
+  }
   ordered_json object = {{"op", o.op},       {"dtype", o.shared.dtype}, {"transport", o.shared.transport},
                          {"nodes", c.nodes}, {"gpus", c.gpus},          {"rows", rows}};
   if (sim) object["cluster"] = c.name, object["source"] = c.source;
@@ -59,9 +63,12 @@ std::string json_of(const CommBenchArgs& o, const comm::Cluster& c, const Select
 std::string csv_of(const CommBenchArgs& o, const std::vector<CommTime>& cells) {
   std::string text = fmt::format("bytes,algorithm,{}_us,node_bytes,network_bytes,rack_bytes,messages\n",
                                  o.shared.simulates() ? "modelled" : "measured");
-  for (const CommTime& c : cells)
-    text += fmt::format("{},{},{:.3f},{},{},{},{}\n", c.bytes, c.algorithm, c.us, c.on_node, c.on_network, c.on_racks,
-                        c.messages);
+  for (const CommTime& c : cells) {
+    text += fmt::format("{},{},{:.3f}", c.bytes, c.algorithm, c.us);
+    for (const int64_t n : {c.on_node, c.on_network, c.on_racks, c.messages})
+      text += c.counted ? fmt::format(",{}", n) : ",";
+    text += '\n';
+  }
   return text;
 }
 
@@ -105,7 +112,7 @@ std::string table_of(const CommBenchArgs& o, const comm::Cluster& c, const Selec
     const auto of_chosen =
         std::find_if(row.begin(), row.end(), [&](const CommTime& cell) { return cell.algorithm == chosen; });
     texts.insert(texts.end(),
-                 {best.algorithm, fmt::format("{}", best.on_network + best.on_racks), chosen,
+                 {best.algorithm, best.counted ? fmt::format("{}", best.on_network + best.on_racks) : "-", chosen,
                   of_chosen == row.end() ? "-" : fmt::format("{:.0f}%", 100 * (of_chosen->us / best.us - 1))});
     table.row(texts);
   }
@@ -130,8 +137,7 @@ int comm_bench(const CommBenchArgs& o) {
     io::check_new_file(o.out + ".svg", ".svg");
   }
   comm::Request request = o.request();
-  const std::vector<std::string> algorithms =
-      parse_algorithms(o.algorithms, comm::problem_of(request, 0, cluster.ranks(), cluster.gpus));
+  const std::vector<std::string> algorithms = parse_algorithms(o.algorithms, o.shared.problem_of(request, cluster));
   std::vector<comm::Request> requests;
   for (const int64_t bytes : parse_sizes("--bytes", o.sizes)) {
     request.count = bytes / size_of(request.type);

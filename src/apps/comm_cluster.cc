@@ -163,7 +163,7 @@ std::vector<std::string> parse_algorithms(const std::string& text, const comm::P
     return names;
   }
   std::vector<std::string> names;
-  for (const comm::Algorithm& a : comm::algorithms()) {
+  for (const comm::Algorithm& a : comm::every_algorithm()) {
     if (a.op == problem.op && a.refuses(problem) == nullptr) names.emplace_back(a.name);
   }
   return names;

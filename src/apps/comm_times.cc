@@ -77,6 +77,12 @@ comm::Cluster CommArgs::cluster_of(int64_t nodes) const {
   return c;
 }
 
+comm::Problem CommArgs::problem_of(const comm::Request& request, const comm::Cluster& on) const {
+  comm::Problem p = comm::problem_of(request, 0, on.ranks(), on.gpus);
+  p.native = p.alone = transport == "mpi";
+  return p;
+}
+
 comm::Op op_named(const char* flag, const std::string& name) {
   std::vector<std::string> names;
   for (int k = 0; k < 7; ++k) {
@@ -111,10 +117,10 @@ std::vector<CommTime> time_calls(const CommArgs& args, comm::Cluster& cluster,
       const comm::Measured m = comm::measure(world, r, static_cast<int>(args.repeats));
       if (world.rank() == 0)
         times.push_back({r.algorithm, r.count * size_of(r.type), m.us, m.traffic.bytes[0], m.traffic.bytes[1], 0,
-                         m.traffic.messages[0] + m.traffic.messages[1]});
+                         m.traffic.messages[0] + m.traffic.messages[1], !r.algorithm.starts_with("native")});
     }
   };
-  const comm::Options options{.per_node = cluster.gpus};
+  const comm::Options options{.per_node = cluster.gpus, .alone = true};
   if (args.transport == "inproc") comm::run_in_process(cluster.ranks(), options, all);
   if (args.transport == "shm") comm::run_in_processes(cluster.ranks(), options, all);
   if (args.transport == "tcp") comm::run_over_loopback(cluster.ranks(), options, all);

@@ -19,6 +19,8 @@ struct CommArgs {
   bool simulates() const { return transport == "sim"; }
   // The cluster that the arguments describe, with so many nodes (0: as many as it has, or 2 where ranks are measured).
   comm::Cluster cluster_of(int64_t nodes) const;
+  // What every rank of it asks for; it may be asked for with the algorithms of the transport's own library.
+  comm::Problem problem_of(const comm::Request& request, const comm::Cluster& on) const;
 };
 
 struct CommTime {
@@ -26,6 +28,7 @@ struct CommTime {
   int64_t bytes = 0;
   double us = 0;
   int64_t on_node = 0, on_network = 0, on_racks = 0, messages = 0;
+  bool counted = true;  // false: a library sent them
 };
 
 // Op names as MPI and NCCL users write them, too: "allreduce" is "all_reduce". Error, naming the flag, for others.

@@ -52,7 +52,7 @@ std::vector<comm::Request> requests_of(const CommTuneArgs& o, comm::Op op, const
     request.count = bytes / size_of(request.type);
     if (op == comm::Op::all_to_all) request.count -= request.count % cluster.ranks();
     if (request.count == 0 || !sizes.insert(request.count).second) continue;  // rounded down to what there is already
-    const comm::Problem problem = comm::problem_of(request, 0, cluster.ranks(), cluster.gpus);
+    const comm::Problem problem = o.shared.problem_of(request, cluster);
     for (const std::string& name : parse_algorithms("all", problem)) {
       request.algorithm = name;
       requests.push_back(request);

@@ -29,6 +29,8 @@ const Command kCommands[] = {
     {"repro gnn-fusion", "what each rewrite of a graph network's step saves", &setup_repro_gnn_fusion},
     {"repro pccl", "PCCL's published speedups beside the simulation's", &setup_repro_pccl},
     {"repro plexus", "steps of graph networks on 1 to 2,048 ranks, modelled", &setup_repro_plexus},
+    {"repro axonn", "AxoNN's published rates beside grids, TP and FSDP, modelled", &setup_repro_axonn},
+    {"repro megatron-moe", "folded experts against none, modelled, and published rates", &setup_repro_megatron_moe},
     {"repro recompute", "recomputed activations: memory and time, published and here", &setup_repro_recompute},
     {"repro spmm", "ways to run a graph's sparse product, and the choice", &setup_repro_spmm},
     {"plan memory", "memory of a training step, from a config alone", &setup_plan_memory},

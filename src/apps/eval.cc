@@ -226,8 +226,7 @@ Action setup_eval(Cli& cli) {
   cli.option("-c,--ctx-size", o->model.context,
              "tokens of a window, each read from an empty state; without a stride windows are adjacent and the "
              "second half of each is scored, as llama-perplexity does; 0: 512");
-  cli.option("--stride", o->stride,
-             "distance of windows; the last N tokens of each are scored, so every token counts once; 0: off");
+  cli.option("--stride", o->stride, "windows N apart, whose last N are scored; 0: off");
   cli.option("--adapter FOLDER", o->model.adapter, "a LoRA adapter as PEFT and braid train write it");
   o->model.declare_types(cli);
   cli.option("--chunk", o->model.chunk, "tokens of one pass");

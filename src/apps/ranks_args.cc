@@ -9,11 +9,14 @@
 #include <utility>
 
 #include "comm/mpi.h"
+#include "comm/selector.h"
 #include "comm/shm.h"
+#include "comm/tcp.h"
 #include "models/load_part.h"
 #include "models/presets.h"
 #include "sys/error.h"
 #include "sys/parallel.h"
+#include "sys/read.h"
 
 namespace braid::apps {
 namespace {
@@ -56,38 +59,83 @@ void RanksArgs::declare(Cli& cli) {
   cli.option("--pp", pp, "stages of layers, each on other ranks");
   cli.option("--ep", ep, "ranks that divide experts");
   cli.option("--ranks", ranks, "processes that share the model; 0: as many as the three options take");
+  start_of_ranks.declare(cli);
+  cli.option("--times FILE", collectives, "choose algorithms by the times that comm tune wrote");
+}
+
+void StartArgs::declare(Cli& cli) {
+  cli.option("--hosts LIST", hosts, "ADDRESS:PORT of every rank, each of which is started by hand (TCP)");
+  cli.option("--rank", rank, "with --hosts: the place of this one, from 0");
+}
+
+std::vector<std::string> StartArgs::list() const {
+  std::vector<std::string> list;
+  for (size_t begin = 0; !hosts.empty() && begin <= hosts.size();) {
+    const size_t end = std::min(hosts.find(',', begin), hosts.size());
+    list.push_back(hosts.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return list;
+}
+
+int StartArgs::given(int64_t ranks) const {
+  check_range("--ranks", ranks, 0, kRanksMost);
+  const int64_t of_mpirun = comm::ranks_of_mpirun(), listed = std::ssize(list());
+  if (listed > kRanksMost)
+    fail("--hosts", {.what = "are too many", .got = std::to_string(listed), .expected = std::to_string(kRanksMost)});
+  if (listed > 0 && of_mpirun > 0) fail("--hosts", {.what = "mpirun connects its ranks itself", .hint = "no --hosts"});
+  if (listed == 1) fail("--hosts", {.what = "one rank needs no list", .got = printable(hosts)});
+  if (listed > 0) check_range("--rank", rank, 0, listed - 1);
+  if (listed == 0 && rank != 0) fail("--rank", {.what = "goes with --hosts"});
+  const int64_t there = std::max(of_mpirun, listed);
+  if (there > 0 && ranks > 0 && ranks != there)
+    fail("--ranks", {.what = listed > 0 ? "is not what --hosts lists" : "is not what mpirun started",
+                     .got = std::to_string(ranks),
+                     .expected = std::to_string(there)});
+  return static_cast<int>(std::max(there, ranks));
+}
+
+void StartArgs::run(int size, const std::string& collectives,
+                    const std::function<void(comm::Group& world)>& body) const {
+  const std::vector<std::string> addresses = list();
+  const int near = addresses.empty() ? comm::node_ranks_of_mpirun(size) : std::max(1, comm::node_ranks_of(addresses));
+  const comm::Options options{.timeout = std::chrono::hours(1), .per_node = near};
+  std::string times;
+  if (!collectives.empty()) {
+    times = sys::read_file(collectives, comm::kTimesBytesMost);
+    const comm::Selector check(comm::read_times(collectives, times), comm::Learner::costs);  // before ranks start
+  }
+  const auto all = [&](comm::Group& world) {
+    if (!times.empty()) world.choose_by(collectives, times);
+    body(world);
+  };
+  if (!addresses.empty()) return comm::run_over_hosts({addresses, static_cast<int>(rank)}, options, all);
+  comm::ranks_of_mpirun() > 0 ? comm::run_under_mpi(options, all) : comm::run_in_processes(size, options, all);
 }
 
 // Of the ranks that there are, or are to be started.
 int RanksArgs::count() const {
   const models::Division division{.tp = tp, .pp = pp, .ep = ep};
-  const int64_t started = comm::ranks_of_mpirun(), needed = division.ranks();
+  const int64_t needed = division.ranks();
   for (const auto& [flag, value] : {std::pair("--tp", tp), {"--pp", pp}, {"--ep", ep}, {"their product", needed}})
     check_range(flag, value, 1, kRanksMost);
-  check_range("--ranks", ranks, 0, kRanksMost);
-  const int64_t given = started > 0 ? started : ranks > 0 ? ranks : needed;
-  if (started > 0 && ranks > 0 && ranks != started)
-    fail("--ranks",
-         {.what = "is not what mpirun started", .got = std::to_string(ranks), .expected = std::to_string(started)});
+  const int64_t there = start_of_ranks.given(ranks), given = there > 0 ? there : needed;
   if (given == needed) return static_cast<int>(given);
+  const char* more = comm::ranks_of_mpirun() > 0 ? "mpirun -np" : "--ranks";
   fail("--ranks", {.what = "is not what --tp, --pp and --ep divide the model among",
                    .got = std::to_string(given),
                    .expected = std::to_string(needed),
-                   .hint = fmt::format("{} {}",
-                                       needed == 1   ? "--tp"
-                                       : started > 0 ? "mpirun -np"
-                                                     : "--ranks",
-                                       needed == 1 ? given : needed)});
+                   .hint = fmt::format("{} {}", needed == 1 ? "--tp" : more, needed == 1 ? given : needed)});
 }
 
 int RanksArgs::start(ModelArgs& model, const std::vector<std::string>& models, const std::function<int()>& body) const {
   const int size = count();
+  if (size == 1 && !collectives.empty()) fail("--times", {.what = "one rank sends nothing", .hint = "--tp 2"});
   if (size == 1) return body();
   const models::Division division{.tp = tp, .pp = pp, .ep = ep};
   if (!model.adapter.empty())
     fail("--adapter", {.what = "is of one rank", .got = printable(model.adapter), .hint = "braid merge, first"});
   for (const std::string& name : models) models::check_parts(models::find_weights(name), division);
-  const comm::Options options{.timeout = std::chrono::hours(1), .per_node = comm::node_ranks_of_mpirun(size)};
   int code = 0;
   const auto on_rank = [&](comm::Group& world) {
     const Silence silence(world.rank() > 0);
@@ -97,7 +145,7 @@ int RanksArgs::start(ModelArgs& model, const std::vector<std::string>& models, c
     code = body();
     model.ranks = nullptr;
   };
-  comm::ranks_of_mpirun() > 0 ? comm::run_under_mpi(options, on_rank) : comm::run_in_processes(size, options, on_rank);
+  start_of_ranks.run(size, collectives, on_rank);
   return code;
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -13,18 +12,16 @@
 
 #include "apps/commands.h"
 #include "apps/graph_plan.h"
+#include "apps/ranks_args.h"
 #include "apps/recipe_paths.h"
 #include "apps/train_plan.h"
-#include "comm/mpi.h"
-#include "comm/selector.h"
-#include "comm/shm.h"
+#include "comm/group.h"
 #include "data/reading.h"
 #include "io/atomic_folder.h"
 #include "report/progress.h"
 #include "sys/check.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
-#include "sys/read.h"
 #include "train/graph_tasks.h"
 #include "train/grid_nodes.h"
 #include "train/language.h"
@@ -40,6 +37,7 @@ struct TrainArgs {
   std::string recipe, resume;
   std::vector<std::string> overrides;
   int64_t threads = 0, ranks = 0;
+  StartArgs start;
   bool dry_run = false, json = false, force = false;
 };
 
@@ -158,38 +156,15 @@ int train_rank(const TrainArgs& o, const train::Recipe& recipe, const std::strin
   });
 }
 
-// As processes that this one starts, or those that mpirun started.
 int train_ranks(const TrainArgs& o, const train::Recipe& recipe, const std::string& from, int ranks) {
+  const std::string& collectives = recipe.parallel.collectives;
   if (ranks == 1) {
-    if (!recipe.parallel.collectives.empty())
-      fmt::print(stderr, "[parallel.collectives] one rank sends nothing: unused\n");
+    if (!collectives.empty()) fmt::print(stderr, "[parallel.collectives] one rank sends nothing: unused\n");
     return train_rank(o, recipe, from, nullptr);
   }
-  const comm::Options options{.timeout = std::chrono::hours(1), .per_node = comm::node_ranks_of_mpirun(ranks)};
-  const std::string& times_file = recipe.parallel.collectives;
-  std::string times;
-  if (!times_file.empty()) {
-    times = sys::read_file(times_file, comm::kTimesBytesMost);
-    const comm::Selector check(comm::read_times(times_file, times), comm::Learner::costs);  // before ranks start
-  }
   int code = 0;
-  const auto body = [&](comm::Group& world) {
-    if (!times.empty()) world.choose_by(times_file, times);
-    code = train_rank(o, recipe, from, &world);
-  };
-  comm::ranks_of_mpirun() > 0 ? comm::run_under_mpi(options, body) : comm::run_in_processes(ranks, options, body);
+  o.start.run(ranks, collectives, [&](comm::Group& world) { code = train_rank(o, recipe, from, &world); });
   return code;
-}
-
-int ranks_of(const TrainArgs& o) {
-  const int started = comm::ranks_of_mpirun();
-  if (o.ranks < 0 || o.ranks > 256)
-    fail("--ranks", {.what = "out of range", .got = std::to_string(o.ranks), .expected = "1 to 256"});
-  if (o.ranks > 0 && started > 0 && o.ranks != started) {
-    fail("--ranks",
-         {.what = "is not what mpirun started", .got = std::to_string(o.ranks), .expected = std::to_string(started)});
-  }
-  return std::max({1, static_cast<int>(o.ranks), started});
 }
 
 int train_command(const TrainArgs& o) {
@@ -197,7 +172,7 @@ int train_command(const TrainArgs& o) {
     fail("--threads", {.what = "out of range", .got = std::to_string(o.threads), .expected = "0 to 1024"});
   const train::Recipe recipe = train::read_recipe(o.recipe, o.overrides);
   const bool graph = recipe.objective == "graph";
-  const int ranks = ranks_of(o);
+  const int ranks = std::max(1, o.start.given(o.ranks));
   train::check_mesh(recipe, ranks);
   if (ranks > 1 && !graph) with_paths_of(recipe, [&] { train::check_cut(recipe); });
   if (o.dry_run) {
@@ -221,6 +196,7 @@ Action setup_train(Cli& cli) {
   cli.option("--resume FOLDER", o->resume, "resume from a checkpoint; auto: the last one in out, if there is one");
   cli.flag("--force", o->force, "resume although the checkpoint belongs to a run with other keys or data");
   cli.option("--ranks", o->ranks, "processes that share the run ([parallel]); also: mpirun -np N braid train ...");
+  o->start.declare(cli);
   cli.option("-t,--threads", o->threads, "0: all cores, divided among ranks; the result does not depend on it");
   return [o] { return train_command(*o); };
 }

@@ -38,16 +38,19 @@ def commands():
     return names
 
 
+MPI_ENVIRONMENT = {
+    **ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_btl": "self,vader",
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    "ASAN_OPTIONS": "detect_leaks=0"}  # Open MPI keeps what it allocates
+
+
 def mpirun(ranks, *words):
     """The finished process of so many ranks of `braid WORDS` on this machine; skips the test where there is no mpirun."""
     if not shutil.which("mpirun"):
         raise unittest.SkipTest("no mpirun; apt-get install openmpi-bin")
-    env = {**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-           "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
-           "OMPI_MCA_btl": "self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-           "ASAN_OPTIONS": "detect_leaks=0"}  # Open MPI keeps what it allocates
-    return subprocess.run(["mpirun", "-np", str(ranks), BRAID, *map(str, words)], env=env, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    return subprocess.run(["mpirun", "-np", str(ranks), BRAID, *map(str, words)], env=MPI_ENVIRONMENT,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
 
 
 def start(*words, **streams):
