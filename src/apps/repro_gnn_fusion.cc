@@ -125,8 +125,8 @@ std::vector<FusionRow> fusion_rows(const FusionArgs& o, const graph::Graph& grap
   }
   add("fuse and recompute", {.fuse = false, .recompute = false});
   add("all", bare);
-  std::vector<std::function<void()>> runs;
-  for (const auto& step : steps) runs.emplace_back([&step] { step->run(); });
+  std::vector<std::function<void()>> runs(steps.size());
+  for (size_t i = 0; i < runs.size(); ++i) runs[i] = [&step = *steps[i]] { step.run(); };
   for (const auto& run : runs) run();
   const auto seconds = sparse::race(runs, static_cast<int>(o.rounds), 0);
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -24,8 +24,8 @@ namespace {
 using layout::Choice;
 using nlohmann::ordered_json;
 
-// Shapes as these models' files say, in the keys of a family that Braid has; norms of queries and keys, which Mixtral
-// lacks, are a few parameters more.
+// Shapes as recalled from these models' configs, in the keys of a family that Braid has; norms of queries and keys,
+// which Mixtral lacks, are a few parameters more.
 struct MoeShape {
   const char* name;
   int64_t hidden, layers, heads, kv_heads, experts, chosen, width, vocab;

@@ -83,7 +83,10 @@ void check(SearchArgs& o) {
 
 int search_command(SearchArgs o) {
   if (!o.instance.empty()) {
-    if (!o.model.empty()) fail("--solve", {.what = "takes no model", .got = printable(o.model), .hint = "one of both"});
+    for (const std::string& other : {o.model, o.data, o.limits, o.variants}) {
+      if (!other.empty())
+        fail("--solve", {.what = "takes an instance alone", .got = printable(other), .hint = "one of both"});
+    }
     return solve(o);
   }
   if (o.model.empty())
@@ -92,6 +95,7 @@ int search_command(SearchArgs o) {
   data::DataSpec data{.kind = o.kind, .path = o.data, .batch = 1, .length = o.puzzle.row, .seed = o.puzzle.seed};
   if ((o.kind.empty() ? data::kind_of(o.data) : o.kind) == "ids") data.batch = data.length = 0;  // as they are stored
   sys::catch_requests_to_stop();
+  sys::end_at_second_interrupt();
   std::optional<report::Progress> progress;
   std::string current;
   const auto stage = [&](const char* name, int64_t done, int64_t total) {

@@ -198,6 +198,9 @@ void run_under_mpi(const Options& options, const std::function<void(Group& world
     fail_environment("mpi", {.what = "this process was not started by mpirun", .hint = "mpirun -np 4 braid ..."});
   int provided = 0;
   check_mpi(mpi.init_thread(nullptr, nullptr, kThreadsTakeTurns, &provided), "MPI_Init_thread");
+  if (provided < kThreadsTakeTurns)
+    fail_environment("mpi", {.what = "this library lets one thread alone send (MPI_THREAD_SERIALIZED is missing)",
+                             .hint = "Debian's openmpi-bin"});
   check_mpi(mpi.set_error_handler(mpi.world, mpi.errors_return), "MPI_Comm_set_errhandler");
   {
     Group world(std::make_unique<MpiTransport>(mpi), options);
@@ -207,12 +210,12 @@ void run_under_mpi(const Options& options, const std::function<void(Group& world
   check_mpi(mpi.finalize(), "MPI_Finalize");
 }
 
-bool first_rank_says_so() {
+void let_first_rank_speak() {
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  if (!rank || std::atoi(rank) == 0) return false;
+  if (!rank || std::atoi(rank) == 0) return;
   const auto initialized = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "MPI_Initialized"));
   int begun = 0;
-  return !initialized || initialized(&begun) != kMpiSuccess || begun == 0;
+  if (!initialized || initialized(&begun) != kMpiSuccess || begun == 0) sleep(1);
 }
 
 int ranks_of_mpirun() {

@@ -13,9 +13,9 @@ namespace braid::comm {
 // what to do. When body throws, the process must end: mpirun then ends the others.
 void run_under_mpi(const Options& options, const std::function<void(Group& world)>& body);
 
-// Whether this is another rank than the first, which MPI does not connect yet: what is wrong with its arguments is
-// wrong with those of the first rank, too.
-bool first_rank_says_so();
+// For a rank that refuses its arguments: the others as a rule refuse alike, and one line is enough. Another than the
+// first, while MPI does not connect them yet, waits a second, in which mpirun ends it when the first has failed.
+void let_first_rank_speak();
 
 // The number of ranks that mpirun started; 0: it did not start this process.
 int ranks_of_mpirun();

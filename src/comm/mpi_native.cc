@@ -7,7 +7,7 @@
 namespace braid::comm {
 namespace {
 
-void* const kInPlace = reinterpret_cast<void*>(1);  // MPI_IN_PLACE
+void* in_place() { return reinterpret_cast<void*>(1); }  // MPI_IN_PLACE
 
 // inout = op(in, inout), MPI's user-defined operation.
 template <DType type, Reduction op>
@@ -109,7 +109,7 @@ MpiNative::Buffers MpiNative::buffers_of(const NativeCall& call, Held& held) {
   CHECK(comm != comms_.end(), "group {} was not joined", call.context);
   Buffers b{.in = call.in, .out = call.out, .type = type_of(call.type), .comm = comm->second};
   if (p.op == Op::all_reduce || p.op == Op::reduce_scatter) b.op = op_of(call.type, call.reduction);
-  if (p.in_place && (p.op == Op::all_reduce || p.op == Op::all_gather)) b.in = kInPlace;
+  if (p.in_place && (p.op == Op::all_reduce || p.op == Op::all_gather)) b.in = in_place();
   if (p.op == Op::all_to_all && p.in_place) {
     held.bytes.assign(call.in, call.in + p.blocks.total() * p.element);
     b.in = held.bytes.data();

@@ -6,11 +6,13 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -24,7 +26,7 @@
 namespace braid::comm {
 namespace {
 
-constexpr int kConnectTries = 600;  // tenths of a second: others may start later
+constexpr int kStartSeconds = 60;  // others may start later
 
 class Socket {
  public:
@@ -163,31 +165,51 @@ void Tcp::progress(std::chrono::microseconds patience) {
   if (patience.count() > 0) poll(waiting.data(), waiting.size(), ms);
 }
 
-// Each rank connects to those before it, says who it is, and accepts those after it.
+using Clock = std::chrono::steady_clock;
+
+// Seconds within which a call on this socket returns; 0: none.
+void limit_waits(const Socket& s, int seconds) {
+  const timeval limit{.tv_sec = seconds, .tv_usec = 0};
+  for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})
+    checked(setsockopt(s.fd(), SOL_SOCKET, option, &limit, sizeof(limit)), "setsockopt");
+}
+
+Socket connected_to(const sockaddr_in& to, int rank, Clock::time_point end) {
+  Socket s(checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
+  limit_waits(s, kStartSeconds);
+  while (connect(s.fd(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) < 0) {
+    const bool early = errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH;
+    if (!early || Clock::now() >= end) checked(-1, "connect");
+    usleep(100'000);
+  }
+  const auto me = static_cast<uint32_t>(rank);
+  if (::send(s.fd(), &me, sizeof(me), MSG_NOSIGNAL) != sizeof(me)) checked(-1, "send");
+  limit_waits(s, 0);
+  return s;
+}
+
+// Each rank connects to those before it, says who it is, and accepts those after it. Whoever says nothing within a
+// second, or names no rank that is missing, is left out.
 std::vector<Socket> connect_all(int rank, const Socket& listening, std::span<const sockaddr_in> addresses) {
   std::vector<Socket> peers(addresses.size());
   const int on = 1;
-  for (int peer = 0; peer < rank; ++peer) {
-    Socket s(checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
-    const sockaddr_in& to = addresses[static_cast<size_t>(peer)];
-    for (int tries = 0; connect(s.fd(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) < 0; ++tries) {
-      const bool early = errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH || errno == ETIMEDOUT;
-      if (!early || tries == kConnectTries) checked(-1, "connect");
-      usleep(100'000);
-    }
-    const auto me = static_cast<uint32_t>(rank);
-    if (::send(s.fd(), &me, sizeof(me), MSG_NOSIGNAL) != sizeof(me)) checked(-1, "send");
-    peers[static_cast<size_t>(peer)] = std::move(s);
-  }
-  for (size_t missing = addresses.size() - static_cast<size_t>(rank) - 1; missing > 0; --missing) {
+  const Clock::time_point end = Clock::now() + std::chrono::seconds(kStartSeconds);
+  for (int peer = 0; peer < rank; ++peer)
+    peers[static_cast<size_t>(peer)] = connected_to(addresses[static_cast<size_t>(peer)], rank, end);
+  for (size_t missing = addresses.size() - static_cast<size_t>(rank) - 1; missing > 0;) {
     pollfd ready{listening.fd(), POLLIN, 0};
-    if (poll(&ready, 1, 60'000) != 1) fail_environment("comm tcp", {.what = "a rank did not connect within 60 s"});
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (left <= 0 || poll(&ready, 1, static_cast<int>(left)) != 1)
+      fail_environment("comm tcp", {.what = fmt::format("a rank did not connect within {} s", kStartSeconds)});
     Socket s(checked(accept4(listening.fd(), nullptr, nullptr, SOCK_CLOEXEC), "accept"));
+    limit_waits(s, 1);
     uint32_t who = 0;
     if (::recv(s.fd(), &who, sizeof(who), MSG_WAITALL) != sizeof(who) || who >= addresses.size() ||
         who <= static_cast<uint32_t>(rank) || peers[who].fd() >= 0)
-      fail_environment("comm tcp", {.what = "a stranger connected", .got = fmt::format("rank {}", who)});
+      continue;
+    limit_waits(s, 0);
     peers[who] = std::move(s);
+    --missing;
   }
   for (const Socket& s : peers) {
     // A round's small messages are not to wait for each other's acknowledgements.

@@ -140,6 +140,7 @@ Csr twin_edges(uint64_t seed) {
   std::vector<int64_t> first = {0};
   for (const int64_t size : kTwinClasses) first.push_back(first.back() + size);
   std::vector<double> classes;
+  classes.reserve(weights.size());
   for (const auto& own : weights) classes.push_back(own.back() + (classes.empty() ? 0 : classes.back()));
   Pairs pairs;
   for (uint64_t e = 0; std::ssize(pairs) < kTwinEdges; ++e) {

@@ -51,9 +51,7 @@ struct Vnni {
 template <int kTop>
 struct Pairs {
   static constexpr bool kDigits = kTop > 127;
-  static constexpr int kMost = 32767 / (2 * 127 * (kDigits ? 15 : kTop));  // pairs that fit a 16-bit sum
-  static constexpr int kSpan = kMost >= 8 ? 8 : kMost >= 4 ? 4 : 2;
-  static_assert(kMost >= 2);
+  static constexpr int kSpan = quads_of_a_sum(kTop);
 
   // Digit kDigit of codes, or the whole codes.
   template <int kDigit>

@@ -24,6 +24,13 @@ constexpr int64_t group_bytes(int64_t grain, int64_t rows) {
   return rows * 4 + kGroup / kStep * step_bytes(grain, rows);
 }
 
+// Of AVX2 without VNNI: how many quads of codes up to `top`, or above 127 of their digits of 4 bits, have pairs whose
+// sums with x fit 16 bits. `top` is at most 64, or above 127.
+constexpr int quads_of_a_sum(int top) {
+  const int most = 32767 / (2 * 127 * (top > 127 ? 15 : top));
+  return most >= 8 ? 8 : most >= 4 ? 4 : 2;
+}
+
 // Prefetches part i of n of these bytes. Rows of weights are prefetched in the order of their addresses, so that the
 // prefetcher of the CPU runs ahead, which can have more lines under way than one core may ask for.
 inline void prefetch_part(const void* p, int64_t bytes, int64_t i, int64_t n) {

@@ -161,12 +161,7 @@ template <class Type, int kRows>
 struct Few {
   using Tiled = Tile<Type>;
   static constexpr bool kDigits = Type::kTop > 127;  // codes are taken as two digits of 4 bits
-  // Quads of codes whose pairs fit a 16-bit sum.
-  static constexpr int kMost = 32767 / (2 * 127 * (kDigits ? 15 : Type::kTop)), kQuads = 8 / Tiled::kBlocks,
-                       kSpan = std::min(kMost >= 8   ? 8
-                                        : kMost >= 4 ? 4
-                                                     : 2,
-                                        kQuads);
+  static constexpr int kQuads = 8 / Tiled::kBlocks, kSpan = std::min(a8::quads_of_a_sum(Type::kTop), kQuads);
 
   // Sums of `kQuads` quads of codes with those of a row of x.
   BRAID_READ static __m256i dots(const __m256i* codes, const std::byte* x, __m256i sum) {

@@ -163,6 +163,14 @@ void set_blocks(Value& config, const char* key, const std::vector<LayerSpec>& la
   for (size_t i = 0; i < layers.size(); ++i) {
     Value& block = blocks[i];
     if (const auto* e = find<nn::MoeSpec>(layers[i])) set_experts(block, *e);
+    if (const auto* m = find<nn::Mamba2Spec>(layers[i])) {
+      set(block, {"mamba_num_heads"}, m->heads);
+      set(block, {"mamba_head_dim"}, m->head_dim);
+    }
+    if (const auto* own = find<nn::AttentionSpec>(layers[i])) {
+      set(block, {"num_attention_heads"}, own->heads);
+      set(block, {"num_key_value_heads"}, own->kv_heads);
+    }
     if (!block.contains("attention") || !block.contains("ffn")) continue;
     const auto* a = find<nn::AttentionSpec>(layers[i]);
     set_part(block["attention"], ParamRole::linear_attention, layers[i], a != nullptr);

@@ -70,6 +70,7 @@ class Distiller {
     const auto batches = grouped(rows);
     int64_t tokens = 0;
     for (int64_t step = 1; tokens < options_.tokens; ++step) {
+      if (options_.go_on && !options_.go_on()) return;
       const auto& batch = batches[static_cast<size_t>(step - 1) % batches.size()];
       const double done = static_cast<double>(tokens) / static_cast<double>(options_.tokens);
       const double lr = options_.lr * (0.55 + 0.45 * std::cos(std::numbers::pi * done));

@@ -4,6 +4,7 @@
 // Adam over all parameters of the block and its norm, FP32; the learning rate falls along a cosine to a tenth.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "data/batch.h"
@@ -16,6 +17,7 @@ struct DistillOptions {
   double lr = 1e-3;
   int64_t batch_tokens = 512;  // of a step, at least; whole rows
   int threads = 1;
+  std::function<bool()> go_on{};  // asked before each step; false: what was trained so far is returned
 };
 
 // The streams of rows before and after one block of the parent.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <sstream>
 
 #include "engine/runner.h"
@@ -28,6 +29,8 @@ std::string text_of(CostKind kind, double value, double parent) {
                      bytes ? value / kGib : value, parent > 0 ? 100 * value / parent : 0);
 }
 
+bool is_time(CostKind kind) { return kind == CostKind::decode_ms || kind == CostKind::prefill_ms; }
+
 class Searcher {
  public:
   Searcher(const io::ModelPath& path, const data::DataSpec& data, const Options& options, const Stage& stage)
@@ -36,10 +39,11 @@ class Searcher {
     Lists lists = options.lists;
     if (lists.of.empty()) lists = {.of = default_lists(config).of, .keep = lists.keep};
     report_.sites = sites_of(config, lists);
-    if (const int64_t most = config.positions_limit(); most > 0 && options.times.length >= most)
+    // A turn of steps follows what was read (step_times).
+    if (const int64_t most = config.positions_limit(); most > 0 && options.times.length > most - 3 * kSteps)
       fail("--length", {.what = "longer than the model allows",
                         .got = std::to_string(options.times.length),
-                        .expected = fmt::format("less than {} (max_position_embeddings)", most)});
+                        .expected = fmt::format("at most {} (max_position_embeddings: {})", most - 3 * kSteps, most)});
     rows_ = prune::read_rows(data, path, config, options.samples + options.held);
     if (std::ssize(rows_) < 2)
       fail(printable(data.path), {.what = "too little data", .got = "1 row", .expected = "at least 2"});
@@ -49,6 +53,7 @@ class Searcher {
   Report run(const std::filesystem::path& out) {
     count_costs();
     check_limits(false);  // of what needs no measurement
+    check_together();
     const auto fitted = std::span(rows_).subspan(split_);
     bool whole = true;
     parent_.measure(fitted, options_.times.threads,
@@ -110,8 +115,10 @@ class Searcher {
       for (size_t i = 0; i < rows.size(); ++i) rows[i].after = fitted.stream(i);
       auto& values = values_.emplace_back(report_.sites[s].variants.size());
       for (size_t v = 1; v < values.size(); ++v) {
-        if (!stage_("judging variants", done++, total)) return false;
-        values[v] = rate(judge, rows, s, v);
+        const auto go_on = [&] { return stage_("judging variants", done, total); };
+        if (!go_on()) return false;
+        values[v] = rate(judge, rows, s, v, go_on);
+        ++done;
       }
       judge.advance();
     }
@@ -127,7 +134,7 @@ class Searcher {
     return false;
   }
 
-  Values rate(Judge& judge, std::span<const DistillRow> rows, size_t s, size_t v) {
+  Values rate(Judge& judge, std::span<const DistillRow> rows, size_t s, size_t v, const std::function<bool()>& go_on) {
     const Site& site = report_.sites[s];
     const Variant& variant = site.variants[v];
     Rated& rated = report_.rated[s][v];
@@ -140,7 +147,9 @@ class Searcher {
     }
     rated.local = rated.untrained = judge.local_error(block.get());
     if (block && options_.distill.tokens > 0) {
-      Values trained = distilled(parent_, site, s, variant, values, rows, options_.distill);
+      DistillOptions training = options_.distill;
+      training.go_on = go_on;
+      Values trained = distilled(parent_, site, s, variant, values, rows, training);
       auto other = parent_.block(site, s, variant, trained);
       const double local = judge.local_error(other.get());
       rated.trained = local < rated.local;
@@ -177,8 +186,7 @@ class Searcher {
   // Each limit by itself; error with the nearest that can be met.
   void check_limits(bool timed) {
     for (const Limit& limit : options_.limits) {
-      const bool is_time = limit.kind == CostKind::decode_ms || limit.kind == CostKind::prefill_ms;
-      if (is_time && !timed) continue;
+      if (is_time(limit.kind) && !timed) continue;
       const double unit = limit.kind == CostKind::gib || limit.kind == CostKind::kv ? kGib : 1;
       const double whole = report_.parent[limit.kind], value = limit.share ? limit.value * whole : limit.value * unit;
       report_.limits[limit.kind] = value;
@@ -195,19 +203,32 @@ class Searcher {
     }
   }
 
-  void choose() {
-    check_limits(true);
-    compress::Instance& instance = report_.instance;
-    for (const Limit& limit : options_.limits)
-      instance.limits.push_back(report_.limits[limit.kind] - report_.rest[limit.kind]);
+  // Of these limits.
+  compress::Instance instance_of(std::span<const Limit> limits) {
+    compress::Instance instance;
+    for (const Limit& limit : limits) instance.limits.push_back(report_.limits[limit.kind] - report_.rest[limit.kind]);
     for (const std::vector<Rated>& list : report_.rated) {
       auto& layer = instance.layers.emplace_back();
       for (const Rated& r : list) {
         compress::Variant& v = layer.emplace_back(compress::Variant{.score = r.score, .cost = {}});
-        for (const Limit& limit : options_.limits) v.cost.push_back(r.costs[limit.kind]);
+        for (const Limit& limit : limits) v.cost.push_back(r.costs[limit.kind]);
       }
     }
-    report_.choice = compress::choose(instance, "--limit");
+    return instance;
+  }
+
+  // Limits that need no measurement, all at once, before hours are spent: error when no choice meets them.
+  void check_together() {
+    std::vector<Limit> counted;
+    std::copy_if(options_.limits.begin(), options_.limits.end(), std::back_inserter(counted),
+                 [](const Limit& limit) { return !is_time(limit.kind); });
+    if (counted.size() > 1) (void)compress::choose(instance_of(counted), "--limit");
+  }
+
+  void choose() {
+    check_limits(true);
+    report_.instance = instance_of(options_.limits);
+    report_.choice = compress::choose(report_.instance, "--limit");
     report_.chosen = report_.rest;
     bool any = false;
     for (size_t s = 0; s < report_.sites.size(); ++s) {
@@ -268,6 +289,7 @@ class Searcher {
       }
     }
     std::vector<double> medians;
+    medians.reserve(samples.size());
     for (const std::vector<double>& list : samples) medians.push_back(median(list));
     return medians;
   }

@@ -42,13 +42,11 @@ Lists::Entry read_entry(const io::Json& list, bool has_sizes) {
   Lists::Entry entry;
   for (const io::Json& item : list.items()) {
     const std::string word = item.is_string() ? item.as_string() : "";
-    if (word == "none") {
-      entry.none = true;
-    } else if (word == "linear") {
+    if (word == "linear") {
       entry.linear = true;
-    } else if (item.is_string() || !has_sizes) {
+    } else if (word != "none" && (item.is_string() || !has_sizes)) {
       item.refuse("is no variant", has_sizes ? "a size, \"linear\" or \"none\"" : "\"linear\" or \"none\"");
-    } else if (const double size = item.as_number({0, 1 << 24}); size > 0) {
+    } else if (const double size = item.is_string() ? 0 : item.as_number({0, 1 << 24}); size > 0) {
       entry.sizes.push_back(size);
     } else {
       entry.none = true;
@@ -83,9 +81,7 @@ class SiteMaker {
   Site operator()(size_t layer, size_t part) {
     const BlockSpec& block = config_.layers[layer].parts[part].block;
     Site site{.layer = layer, .part = part, .variants = {{.block = block}}};
-    if (lists_.keep.contains(static_cast<int64_t>(layer))) return site;
     const char letter = models::letter_of(block);
-    add_cuts(site, letter);
     bool linear = false, none = false;
     for (const auto& [word, entry] : lists_.of) {
       if (find_word(word)->letter != letter) continue;
@@ -93,8 +89,10 @@ class SiteMaker {
       linear = linear || entry.linear;
       none = none || entry.none;
     }
+    if (lists_.keep.contains(static_cast<int64_t>(layer))) return site;
+    add_cuts(site, letter);
     if (letter == '*') add_merged(site);
-    if (linear && (letter == '*' || letter == '-')) add_linear(site, letter);
+    if (linear) add_linear(site, letter);
     if (none) site.variants.push_back({.change = Change::none, .block = block, .name = "none"});
     if (std::ssize(site.variants) > kVariantsOfSite)
       fail("variants", {.what = fmt::format("layer {} has too many", layer),
@@ -118,10 +116,19 @@ class SiteMaker {
   }
 
  private:
+  // Error for the size of a block that is the whole, or more: up to 1 it is a share.
+  void check_size(const std::string& word, double size, int64_t full) const {
+    if (lists_.asked && (size == 1 || size > static_cast<double>(full)))
+      fail("variants", {.what = fmt::format("no smaller size of {}", word),
+                        .got = fmt::format("{}", size),
+                        .expected = fmt::format("a share below 1, or a number from 2 to {}", full)});
+  }
+
   // Sizes of one axis, the whole first.
   std::vector<int64_t> sizes_of(const prune::AxisRange& range, const std::vector<double>& wanted) const {
     std::vector<int64_t> sizes = {range.full};
     for (const double w : wanted) {
+      check_size(name_of(range.axis), w, range.full);
       const double units = w <= 1 ? w * static_cast<double>(range.full) : w;
       const auto steps = static_cast<int64_t>(std::llround(units / static_cast<double>(range.step)));
       const int64_t size = std::max(range.least, steps * range.step);
@@ -167,6 +174,7 @@ class SiteMaker {
     auto block = std::get<nn::AttentionSpec>(site.whole());
     const int64_t full = block.kv_heads;
     for (const double w : entry->second.sizes) {
+      check_size(kKvHeads, w, full);
       auto heads = static_cast<int64_t>(std::llround(w <= 1 ? w * static_cast<double>(full) : w));
       heads = std::clamp<int64_t>(heads, 1, full);
       while (full % heads != 0) --heads;
@@ -177,9 +185,10 @@ class SiteMaker {
   }
 
   void add_linear(Site& site, char letter) const {
-    if (!is_transformer(config_)) {
+    if (!is_transformer(config_) || (letter != '*' && letter != '-')) {
       if (lists_.asked)
-        fail("variants", {.what = fmt::format("no layer of {} can be linear", config_.family), .hint = "\"none\""});
+        fail("variants",
+             {.what = fmt::format("no such block of {} can be linear", config_.family), .hint = "\"none\""});
       return;
     }
     const ParamRole role = letter == '*' ? ParamRole::linear_attention : ParamRole::linear_mlp;
