@@ -105,13 +105,15 @@ class Search(Case):
                             ((*limit, "--length", "99999999"), "--length"),
                             ((*limit, "--distill-lr", "0"), "--distill-lr"),
                             ((*limit, "--variants", file), "v.toml"),
-                            ((*limit, "--solve", file), "takes no model")):
+                            ((*limit, "--solve", file), "takes an instance alone")):
             self.assertRefused(search(out, *words), says)
             self.assertFalse(out.exists())
         for text, says in (("ffn = ", "v.toml"), ("width = [1]", "is no kind of variant"), ("experts = [true]", "experts[0]"),
-                           ("keep = [99]", "no such layer"), ('attention = ["linear"]', "can be linear")):
+                           ("keep = [99]", "no such layer"), ('attention = ["linear"]', "can be linear"),
+                           ('mamba = ["linear"]', "can be linear"), ("expert_ffn = [99999]", "no smaller size")):
             file.write_text(text)
             self.assertRefused(search(out, *limit, "--variants", file), says)
+        self.assertRefused(braid("search", "--solve", file, *limit), "takes an instance alone")
         self.assertRefused(braid("search", MODEL, out, *limit), "--data")
         self.assertRefused(braid("search", MODEL), "no output folder")
         self.assertRefused(search(out, *limit, model=DATA / "hf" / "nemotron-h-modelopt-nvfp4"), "quantised")

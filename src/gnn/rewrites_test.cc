@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/op_sweep.h"
+#include "core/ref.h"
 #include "gnn/network.h"
 #include "graph/generate.h"
 #include "support/error_of.h"
