@@ -234,8 +234,8 @@ int run_main(int argc, char** argv) {
     if (std::ferror(stdout)) return report("[standard output] cannot write", 1);  // why is no longer known
     return code;
   } catch (const Error& e) {
-    if (e.fault() == Fault::bad_input) comm::let_first_rank_speak();
-    return report(e.what(), e.exit_code());
+    const bool said = e.fault() == Fault::bad_input && comm::first_rank_spoke();
+    return said ? e.exit_code() : report(e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {
     return report("[memory] out of memory; try a smaller model, context, batch, or a larger accumulate", 1);
   } catch (const std::system_error& e) {

@@ -210,12 +210,13 @@ void run_under_mpi(const Options& options, const std::function<void(Group& world
   check_mpi(mpi.finalize(), "MPI_Finalize");
 }
 
-void let_first_rank_speak() {
+bool first_rank_spoke() {
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  if (!rank || std::atoi(rank) == 0) return;
+  if (!rank || std::atoi(rank) == 0) return false;
   const auto initialized = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "MPI_Initialized"));
   int begun = 0;
-  if (!initialized || initialized(&begun) != kMpiSuccess || begun == 0) sleep(1);
+  // A signal ends the wait.
+  return (!initialized || initialized(&begun) != kMpiSuccess || begun == 0) && sleep(5) > 0;
 }
 
 int ranks_of_mpirun() {

@@ -14,8 +14,9 @@ namespace braid::comm {
 void run_under_mpi(const Options& options, const std::function<void(Group& world)>& body);
 
 // For a rank that refuses its arguments: the others as a rule refuse alike, and one line is enough. Another than the
-// first, while MPI does not connect them yet, waits a second, in which mpirun ends it when the first has failed.
-void let_first_rank_speak();
+// first, while MPI does not connect them yet, waits some seconds, in which mpirun ends it when the first has failed:
+// true when it said so.
+bool first_rank_spoke();
 
 // The number of ranks that mpirun started; 0: it did not start this process.
 int ranks_of_mpirun();

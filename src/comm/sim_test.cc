@@ -307,8 +307,9 @@ TEST(Sim, TheChoiceBySizeHasLittleRegret) {
         Request r{.op = op, .type = DType::bf16, .count = bytes / 2 / c.ranks() * c.ranks()};
         const double chosen = simulate(c, r).us;
         double best = chosen;
-        for (const std::string& name : algorithm_names(op)) {
-          r.algorithm = name;
+        for (const Algorithm& row : algorithms()) {
+          if (row.op != op) continue;
+          const std::string name = r.algorithm = row.name;
           if (c.ranks() < 100 || (name != "linear" && name != "pairwise")) best = std::min(best, simulate(c, r).us);
         }
         sum += chosen / best - 1;
