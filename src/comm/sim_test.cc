@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 
+#include "comm/algorithm.h"
 #include "comm/cells.h"
 #include "comm/comm_fixture.h"
 #include "comm/published.h"
