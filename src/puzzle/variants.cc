@@ -116,9 +116,10 @@ class SiteMaker {
   }
 
  private:
-  // Error for the size of a block that is the whole, or more: up to 1 it is a share.
+  // Error for the size of a block that is more than the whole. Up to 1 it is a share: "kv_heads = [1]" is no single
+  // head.
   void check_size(const std::string& word, double size, int64_t full) const {
-    if (lists_.asked && (size == 1 || size > static_cast<double>(full)))
+    if (lists_.asked && (size > static_cast<double>(full) || (size == 1 && word == kKvHeads)))
       fail("variants", {.what = fmt::format("no smaller size of {}", word),
                         .got = fmt::format("{}", size),
                         .expected = fmt::format("a share below 1, or a number from 2 to {}", full)});
