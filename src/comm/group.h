@@ -80,7 +80,7 @@ class Engine {
   std::mutex mutex_;  // of everything above, for the sake of the driver
   std::condition_variable wake_;
   bool driving_ = false, ending_ = false;
-  std::exception_ptr failure_;  // of the driver; whoever waits next throws it
+  std::exception_ptr failure_;  // of the driver; the next wait throws it
   std::thread driver_;
 };
 

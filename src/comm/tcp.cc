@@ -188,8 +188,8 @@ Socket connected_to(const sockaddr_in& to, int rank, Clock::time_point end) {
   return s;
 }
 
-// Each rank connects to those before it, says who it is, and accepts those after it. Whoever says nothing within a
-// second, or names no rank that is missing, is left out.
+// Each rank connects to those before it, sends its number, and accepts those after it. A connection that sends nothing
+// within a second, or the number of no rank that is missing, is closed.
 std::vector<Socket> connect_all(int rank, const Socket& listening, std::span<const sockaddr_in> addresses) {
   std::vector<Socket> peers(addresses.size());
   const int on = 1;
