@@ -15,11 +15,6 @@ enum Stream : uint32_t { kEdges, kPermutation, kClasses, kMeans, kNoise, kSplit 
 
 uint64_t word(const std::array<uint32_t, 4>& r) { return static_cast<uint64_t>(r[0]) << 32 | r[1]; }
 
-// Unbiased enough for n < 2^32: the high half of a product.
-int64_t below(uint32_t bits, int64_t n) {
-  return static_cast<int64_t>(static_cast<uint64_t>(bits) * static_cast<uint64_t>(n) >> 32);
-}
-
 Csr both_ways(int64_t nodes, std::vector<Edge> edges) {
   const size_t n = edges.size();
   edges.reserve(2 * n);

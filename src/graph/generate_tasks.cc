@@ -14,10 +14,6 @@ namespace {
 // What the numbers of these generators are for; none is one of generate.cc.
 enum TaskStream : uint32_t { kSizes = 64, kTree, kChords, kClique, kSides, kLinks, kMeansOf, kNoiseOf, kWords, kEnds };
 
-int64_t draw_below(uint32_t bits, int64_t n) {
-  return static_cast<int64_t>(static_cast<uint64_t>(bits) * static_cast<uint64_t>(n) >> 32);
-}
-
 using Pairs = std::set<std::pair<int32_t, int32_t>>;
 void add_pair(Pairs& pairs, int64_t a, int64_t b) {
   if (a != b) pairs.emplace(static_cast<int32_t>(std::min(a, b)), static_cast<int32_t>(std::max(a, b)));
@@ -27,8 +23,7 @@ void add_pair(Pairs& pairs, int64_t a, int64_t b) {
 Pairs motif_pairs(const MotifGraphs& m, uint64_t g, int64_t n, bool clique) {
   constexpr int64_t kMotif = 5;
   Pairs pairs;
-  for (int64_t i = 1; i < n; ++i)
-    add_pair(pairs, i, draw_below(philox({m.seed, kTree}, g, static_cast<uint32_t>(i))[0], i));
+  for (int64_t i = 1; i < n; ++i) add_pair(pairs, i, below(philox({m.seed, kTree}, g, static_cast<uint32_t>(i))[0], i));
   if (clique) {
     std::vector<std::pair<uint32_t, int64_t>> keyed;
     for (int64_t i = 0; i < n; ++i) keyed.emplace_back(philox({m.seed, kClique}, g, static_cast<uint32_t>(i))[0], i);
@@ -39,7 +34,7 @@ Pairs motif_pairs(const MotifGraphs& m, uint64_t g, int64_t n, bool clique) {
   }
   for (uint32_t i = 0; std::ssize(pairs) < n + 9; ++i) {
     const auto r = philox({m.seed, kChords}, g, i);
-    add_pair(pairs, draw_below(r[0], n), draw_below(r[1], n));
+    add_pair(pairs, below(r[0], n), below(r[1], n));
   }
   return pairs;
 }
@@ -54,7 +49,7 @@ GraphData motif_graphs(const MotifGraphs& m) {
   std::vector<Edge> edges;
   for (int64_t g = 0; g < m.graphs; ++g) {
     const auto r = philox({m.seed, kSizes}, static_cast<uint64_t>(g));
-    const int64_t least = m.nodes * 3 / 5, n = least + draw_below(r[0], 2 * (m.nodes - least) + 1);
+    const int64_t least = m.nodes * 3 / 5, n = least + below(r[0], 2 * (m.nodes - least) + 1);
     const bool clique = (r[1] & 1) != 0;
     const auto first = static_cast<int32_t>(data.begin.back());
     for (const auto& [a, b] : motif_pairs(m, static_cast<uint64_t>(g), n, clique)) {
@@ -79,17 +74,17 @@ GraphData bipartite_blocks(const BlockModel& m, int64_t targets) {
   for (const int side : {0, 1}) {
     for (int64_t i = 0; i < counts[side]; ++i) {
       const auto r = philox({m.seed, kSides}, static_cast<uint64_t>(i), static_cast<uint32_t>(side));
-      classes[side].push_back(draw_below(r[0], m.classes));
+      classes[side].push_back(below(r[0], m.classes));
       if (side == 1) members[static_cast<size_t>(classes[1].back())].push_back(static_cast<int32_t>(i));
     }
   }
   std::vector<Edge> edges;
   for (int64_t e = 0; e < static_cast<int64_t>(static_cast<double>(m.nodes) * m.degree); ++e) {
     const auto r = philox({m.seed, kLinks}, static_cast<uint64_t>(e));
-    const int64_t from = draw_below(r[0], m.nodes);
+    const int64_t from = below(r[0], m.nodes);
     const auto& own = members[static_cast<size_t>(classes[0][static_cast<size_t>(from)])];
     const bool same = static_cast<double>(uniform(r[1])) < m.homophily && !own.empty();
-    const int64_t to = same ? own[static_cast<size_t>(draw_below(r[2], std::ssize(own)))] : draw_below(r[2], targets);
+    const int64_t to = same ? own[static_cast<size_t>(below(r[2], std::ssize(own)))] : below(r[2], targets);
     edges.push_back({static_cast<int32_t>(from), static_cast<int32_t>(to)});
   }
   data.graph = make_graph(bipartite_csr_of(targets, m.nodes, std::move(edges)));
@@ -174,7 +169,7 @@ GraphData citation_twin(uint64_t seed) {
       for (int64_t word = 0; word < kDrawn; ++word) {
         const auto r = philox({seed, kWords}, static_cast<uint64_t>(node), static_cast<uint32_t>(word));
         const bool topic = uniform(r[0]) < 0.25f;
-        const int64_t at = topic ? y * kTopic + draw_below(r[1], kTopic) : draw_below(r[1], kTwinWords);
+        const int64_t at = topic ? y * kTopic + below(r[1], kTopic) : below(r[1], kTwinWords);
         data.x[static_cast<size_t>(node * kTwinWords + at)] = 1;
       }
     }

@@ -18,10 +18,6 @@ bool has(const graph::Csr& csr, int32_t source, int32_t target) {
   return std::binary_search(begin, end, source);
 }
 
-int32_t any_of(uint32_t bits, int64_t n) {
-  return static_cast<int32_t>(static_cast<uint64_t>(bits) * static_cast<uint64_t>(n) >> 32);
-}
-
 }  // namespace
 
 bool joined(const graph::Csr& csr, const graph::Edge& edge, bool bipartite) {
@@ -55,7 +51,8 @@ std::vector<graph::Edge> draw_negatives(const graph::Csr& csr, std::span<const g
   for (size_t i = 0; i < positives.size(); ++i) {
     for (uint32_t attempt = 0; attempt < kTries; ++attempt) {
       const auto r = philox({seed, kNegatives}, step << 32 | i, attempt);
-      const graph::Edge pair{bipartite ? positives[i].source : any_of(r[0], csr.cols), any_of(r[1], csr.rows)};
+      const graph::Edge pair{bipartite ? positives[i].source : static_cast<int32_t>(below(r[0], csr.cols)),
+                             static_cast<int32_t>(below(r[1], csr.rows))};
       if ((!bipartite && pair.source == pair.target) || joined(csr, pair, bipartite)) continue;
       pairs.push_back(pair);
       break;
