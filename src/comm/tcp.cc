@@ -15,7 +15,9 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "comm/frames.h"
@@ -105,7 +107,7 @@ class Tcp final : public Transport {
   Mailbox mailbox_;
   std::vector<FrameWriter> writers_;
   std::deque<FrameReader> readers_;
-  std::vector<bool> ended_;  // closed by the peer
+  std::vector<std::optional<int>> ended_;  // by which error, 0 where the peer closed the connection
 };
 
 bool Tcp::write_to(size_t peer) {
@@ -132,7 +134,7 @@ bool Tcp::read_from(size_t peer) {
     const ssize_t n = ::recv(peers_[peer].fd(), room.data(), room.size(), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
     if (n <= 0) {
-      ended_[peer] = true;
+      ended_[peer] = n < 0 ? errno : 0;
       break;
     }
     readers_[peer].got(static_cast<size_t>(n));
@@ -159,6 +161,8 @@ void Tcp::progress(std::chrono::microseconds patience) {
       usleep(10'000);
       look();
     }
+    if (const int error = *ended_[static_cast<size_t>(peer)]; error != 0)
+      fail_environment("comm tcp", {.what = fmt::format("rank {} was lost", peer), .got = std::strerror(error)});
     fail_environment("comm tcp", {.what = fmt::format("rank {} closed its connection", peer)});
   }
   const auto ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(patience).count());
@@ -188,11 +192,22 @@ Socket connected_to(const sockaddr_in& to, int rank, Clock::time_point end) {
   return s;
 }
 
+// A round's small messages are not to wait for each other's acknowledgements; and a machine that vanished without a
+// word is noticed half a minute after the last byte.
+void set_options(const Socket& s) {
+  const std::tuple<int, int, int> options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
+                                               {SOL_SOCKET, SO_KEEPALIVE, 1},
+                                               {IPPROTO_TCP, TCP_KEEPIDLE, 10},
+                                               {IPPROTO_TCP, TCP_KEEPINTVL, 5},
+                                               {IPPROTO_TCP, TCP_KEEPCNT, 4}};
+  for (const auto& [level, name, value] : options)
+    checked(setsockopt(s.fd(), level, name, &value, sizeof(value)), "setsockopt");
+}
+
 // Each rank connects to those before it, sends its number, and accepts those after it. A connection that sends nothing
 // within a second, or the number of no rank that is missing, is closed.
 std::vector<Socket> connect_all(int rank, const Socket& listening, std::span<const sockaddr_in> addresses) {
   std::vector<Socket> peers(addresses.size());
-  const int on = 1;
   const Clock::time_point end = Clock::now() + std::chrono::seconds(kStartSeconds);
   for (int peer = 0; peer < rank; ++peer)
     peers[static_cast<size_t>(peer)] = connected_to(addresses[static_cast<size_t>(peer)], rank, end);
@@ -212,8 +227,7 @@ std::vector<Socket> connect_all(int rank, const Socket& listening, std::span<con
     --missing;
   }
   for (const Socket& s : peers) {
-    // A round's small messages are not to wait for each other's acknowledgements.
-    if (s.fd() >= 0) checked(setsockopt(s.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)), "setsockopt");
+    if (s.fd() >= 0) set_options(s);
   }
   return peers;
 }
