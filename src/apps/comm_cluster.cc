@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 
@@ -66,7 +67,6 @@ comm::Cluster read_cluster(const io::Json& json) {
       json.need({"base"}).refuse("is not a preset", "one that `braid comm bench --clusters` lists");
     c = machine ? machine->links : *preset;
     c.name = "custom";
-    c.source = "given";
   }
   for (const auto& [key, value] : json.members()) {
     if (key == "base" || key == "node" || key == "network" || key == "device") continue;
@@ -97,6 +97,11 @@ comm::Cluster read_cluster(const io::Json& json) {
   }
   read_link(json, "node", c.node);
   read_link(json, "network", c.network);
+  // A preset with another number of ranks keeps its source; figures of the file's own do not have it.
+  const auto counts = {"base", "nodes", "gpus", "device"};
+  for (const auto& [key, value] : json.members()) {
+    if (std::find(counts.begin(), counts.end(), key) == counts.end()) c.source = "given";
+  }
   return c;
 }
 

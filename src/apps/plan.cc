@@ -164,7 +164,7 @@ int memory(const PlanArgs& o) {
     if (n < 1 || n > (int64_t{1} << 24))
       fail(name, {.what = "out of range", .got = std::to_string(n), .expected = "1 to 16777216"});
   }
-  const Recompute recompute = parse_recompute(o.recompute);
+  const Recompute recompute = parse_recompute(o.recompute, "--recompute");
   if (recompute.kind == Kind::fit)
     fail("--recompute", {.what = "a budget depends on the step",
                          .hint = "braid train RECIPE --dry-run memory.recompute=" + printable(o.recompute)});

@@ -182,7 +182,7 @@ int plan_layout(const LayoutArgs& o) {
     return plan_serving(source.name, model, machine, answers, o.top, o.json);
   }
   layout::Space space{.zero_most = o.zero, .auto_recompute = o.recompute == "auto", .micro = o.micro};
-  if (!space.auto_recompute) space.recompute = parse_recompute(o.recompute).kind;
+  if (!space.auto_recompute) space.recompute = parse_recompute(o.recompute, "--recompute").kind;
   if (space.recompute == Recompute::Kind::fit)
     fail("--recompute", {.what = "a budget depends on the step", .expected = "none, selective, full or auto"});
   report::Progress bar("planning", 0);

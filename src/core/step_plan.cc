@@ -122,7 +122,7 @@ StepPlan fit(const Rehearsal& rehearse, const std::vector<Candidate>& list, Step
   size_t low = 0, high = list.size();
   StepPlan best = with(high);
   if (best.arena.bytes > bytes_max) {
-    fail("recompute",
+    fail("memory.recompute",
          {.what = fmt::format("a step does not fit {:.3f} GiB", static_cast<double>(bytes_max) / kGiB),
           .got = fmt::format("{:.3f} GiB with everything recomputed", static_cast<double>(best.arena.bytes) / kGiB),
           .hint = "a larger budget, or smaller micro-batches by accumulate"});
@@ -142,7 +142,7 @@ StepPlan fit(const Rehearsal& rehearse, const std::vector<Candidate>& list, Step
 
 }  // namespace
 
-Recompute parse_recompute(const std::string& text) {
+Recompute parse_recompute(const std::string& text, const char* where) {
   if (text == "none") return {};
   if (text == "selective") return {.kind = Recompute::Kind::selective};
   if (text == "full") return {.kind = Recompute::Kind::full};
@@ -150,8 +150,7 @@ Recompute parse_recompute(const std::string& text) {
   const std::string_view number = text.starts_with("fit:") ? std::string_view(text).substr(4) : std::string_view();
   const auto end = std::from_chars(number.data(), number.data() + number.size(), gib);
   if (number.empty() || end.ec != std::errc() || end.ptr != number.data() + number.size() || !(gib > 0 && gib < 1e6)) {
-    fail("recompute",
-         {.what = "unknown policy", .got = printable(text), .expected = "none, selective, full, fit:<GiB>"});
+    fail(where, {.what = "unknown policy", .got = printable(text), .expected = "none, selective, full, fit:<GiB>"});
   }
   return {.kind = Recompute::Kind::fit, .bytes_max = static_cast<int64_t>(gib * kGiB)};
 }

@@ -24,7 +24,7 @@ struct Recompute {
 };
 
 // "none", "selective", "full", "fit:<GiB>". Error for anything else.
-Recompute parse_recompute(const std::string& text);
+Recompute parse_recompute(const std::string& text, const char* where = "memory.recompute");
 
 inline constexpr double kSelectiveShare = 0.04;  // operations that `selective` may add to a step
 

@@ -210,7 +210,8 @@ void check_mesh(const Recipe& recipe, int ranks) {
   check_parts(recipe);
   check_overlap(recipe, ranks);
   if (ranks == 1) {
-    if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
+    const char* way = recipe.rollout.environments.empty() ? "--ranks 2" : "parallel.zero=0: [rollout] has one rank";
+    if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", way);
     return;
   }
   if (!recipe.rollout.environments.empty()) refuse("--ranks", "answers are generated on one rank", "one rank");
