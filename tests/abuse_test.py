@@ -21,15 +21,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from support.program import BRAID, Case, main
+from support.program import SANITIZED, Case, main
 from support.server import Server
 
 REQUESTS = int(sys.argv.pop(sys.argv.index("--requests") + 1)) if "--requests" in sys.argv else 400
 if "--requests" in sys.argv:
     sys.argv.remove("--requests")
-# A sanitizer keeps freed memory apart, to find uses of it.
-INSTRUMENTED = any(name in Path(BRAID).read_bytes() for name in (b"__asan_init", b"__tsan_init"))
-GROWTH_MAX = (512 if INSTRUMENTED else 64) << 20
+GROWTH_MAX = (512 if SANITIZED else 64) << 20  # a sanitizer keeps freed memory apart, to find uses of it
 CHAT = "/v1/chat/completions"
 QUESTIONS = ["What is 17 + 25?", "Reverse PLANE.", "Who are you?", "How many letters does CASTLE have?"]
 NUMBERS = ["max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "n", "presence_penalty",

@@ -304,7 +304,7 @@ class InAPipe(Case):
 
     def test_a_larger_context_is_advised_where_the_model_allows_it(self):
         long = "Hello! " * 3000
-        self.assertRegex(self.ask(long).stderr.decode(), r"expected fewer than 4096; try a new conversation\n\Z")
+        self.assertRegex(self.ask(long).stderr.decode(), r"expected fewer than 4096; try /reset, or --context-shift\n\Z")
         self.assertIn(b"or a larger -c", self.ask(long, "-c", "99").stderr)
 
     def test_interrupt_ends_with_130(self):

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from support.program import BRAID, ENVIRONMENT, Case, braid, commands, main
 
-TINY = Path(__file__).resolve().parents[1] / "models" / "tiny"
+ROOT = Path(__file__).resolve().parents[1]
+TINY = ROOT / "models" / "tiny"
 
 
 class Pages(Case):
@@ -93,6 +94,11 @@ class Pages(Case):
 
 
 class Refusals(Case):
+    def refusal_of(self, *words):
+        answer = braid(*words)
+        self.assertRefused(answer)
+        return answer.stderr
+
     def refused(self, *words, says, **variables):
         self.assertRefused(braid(*words, **variables), *says)
 
@@ -370,6 +376,22 @@ class Endings(Case):
         os.close(read)
         self.assertEqual((process.communicate(timeout=30)[1], process.returncode), (b"", -signal.SIGPIPE))
 
+    def test_paths_are_printed_as_typed(self):
+        self.refused("run", "mod\u00e8le-\u4e00", says=["[mod\u00e8le-\u4e00] "])
+        for words in (("tokenize", "tiny", "-f", ""), ("data", "tokenize", ""), ("new", ""), ("train", ""), ("law", "fit", "")):
+            self.assertNotIn("[]", self.refusal_of(*words))
+
+    def test_a_model_is_not_a_recipe(self):
+        file = self.new_folder() / "model.gguf"
+        file.write_bytes(b"GGUF" + bytes(2 << 20))
+        self.refused("train", str(file), says=[f"[{file}] is a GGUF file; expected TOML"])
+
+    def test_install_wants_a_folder(self):
+        for words in (("--prefix",), ("--prefix", ""), ("--nope",)):
+            answer = subprocess.run([ROOT / "run", "install", *words], capture_output=True, text=True, env=ENVIRONMENT)
+            self.assertEqual((answer.returncode, answer.stdout), (1, ""), words)
+            self.assertRegex(answer.stderr, r"\A\S+ \[(--prefix|install)\] [^\n]+\n\Z")
+
     def test_a_full_disk_is_one_line(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full here")
@@ -381,6 +403,11 @@ class Endings(Case):
             answer = subprocess.run([BRAID, "tokenize", TINY, "--jsonl"], input='{"text": "a"}\n', stdout=full,
                                     stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
         self.assertEqual((answer.returncode, answer.stderr), (1, "braid: [standard output] cannot write\n"))
+        with open("/dev/full", "w") as full:
+            answer = subprocess.run([BRAID, "chat", TINY], input="Hello!\n", stdout=full, stderr=subprocess.PIPE, text=True,
+                                    env=ENVIRONMENT)
+        self.assertEqual(answer.returncode, 1)
+        self.assertRegex(answer.stderr.splitlines()[-1], r"\Abraid: \[standard output\] cannot write")
 
 
 if __name__ == "__main__":

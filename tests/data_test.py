@@ -4,11 +4,13 @@
 usage: data_test.py BRAID
 """
 import json
+import os
 import struct
+import subprocess
 import tempfile
 from pathlib import Path
 
-from support.program import DATA, Case, braid, main
+from support.program import BRAID, DATA, ENVIRONMENT, SANITIZED, Case, braid, main, terminal
 
 SPECIAL = "<|im_start|>,<|im_end|>"
 TEMPLATE = ("{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -101,6 +103,25 @@ class Data(Case):
         self.assertGreater(grad["loss"], 0)
         new = done("new", "hybrid-8.5m", self.folder / "new", "--layers", 2)
         self.assertEqual((new["layers"], new["format"]), (2, "bf16"))
+
+    def test_a_bar_is_gone_before_the_result(self):
+        if SANITIZED:
+            self.skipTest("what draws a bar takes a minute with a sanitizer")
+        master, slave = terminal()
+        process = subprocess.Popen([BRAID, "data", "synth", "--out", self.folder / "bar", "--train", "5000", "--valid", "1", "--tasks", "1"],
+                                   stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, env=ENVIRONMENT)
+        os.close(slave)
+        seen = b""
+        try:
+            while piece := os.read(master, 65536):
+                seen += piece
+        except OSError:  # all of its other end is closed
+            pass
+        os.close(master)
+        self.assertEqual(process.wait(), 0, seen)
+        bar, _, result = seen.decode().rpartition("\r\x1b[K")
+        self.assertIn("conversations  [", bar)
+        self.assertEqual(result, f"{self.folder / 'bar'}: 5000 conversations to learn from, 1 to watch, 1 tasks of each kind\r\n")
 
     def test_a_generated_source_knows_its_floor(self):
         shown = output("data", "show", "--kind", "modular", "--vocab", 128, "--length", 10)

@@ -89,8 +89,10 @@ void AnswerPrinter::note(const std::string& line) const {
 
 void AnswerPrinter::speed(const engine::Timings& t, int64_t cached_tokens) const {
   const auto rate = [](int64_t n, double seconds) { return report::rate(static_cast<double>(n), seconds, "tokens"); };
-  note(fmt::format("{}, {}, prompt {}{}, {}", report::counted(t.generated_tokens, "token"),
-                   rate(t.generated_tokens, t.generate_seconds), report::counted(t.prompt_tokens, "token"),
+  // The first token comes with the prompt.
+  const std::string pace = t.generated_tokens > 1 ? ", " + rate(t.generated_tokens, t.generate_seconds) : "";
+  note(fmt::format("{}{}, prompt {}{}, {}", report::counted(t.generated_tokens, "token"), pace,
+                   report::counted(t.prompt_tokens, "token"),
                    cached_tokens > 0 ? fmt::format(" ({} more cached)", cached_tokens) : "",
                    rate(t.prompt_tokens, t.prompt_seconds)));
 }

@@ -49,6 +49,7 @@ int data_synth(const DataSynthArgs& o) {
     progress.at(done);
     return sys::caught_signal() == 0;
   });
+  progress.wipe();
   if (!whole) return 128 + sys::caught_signal();
   print_result(o.json, {{"folder", o.out}, {"train", o.train}, {"valid", o.valid}, {"tasks", o.tasks}},
                fmt::format("{}: {} conversations to learn from, {} to watch, {} tasks of each kind", printable(o.out),

@@ -46,6 +46,7 @@ int data_tokenize(const DataTokenizeArgs& o) {
   };
   kind == "jsonl" ? data::read_jsonl(o.input, language, add) : data::read_text(o.input, language, add);
   writer.finish();
+  progress.wipe();
   print_result(o.json, {{"prefix", o.out}, {"tokens", writer.tokens()}, {"documents", writer.documents()}},
                fmt::format("{}: {} tokens in {} documents{}", printable(o.out), writer.tokens(), writer.documents(),
                            language.end_of_text ? "" : ", without end-of-text tokens"));

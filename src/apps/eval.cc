@@ -194,9 +194,11 @@ int eval_command(EvalArgs o) {
   };
   if (base) {
     const eval::Divergence result = eval::divergence(lm.runner(), base->runner(), r.ids, r.windows, r.bos, on_read);
+    progress.wipe();
     if (!lm.runner().interrupted()) print(o, result);
   } else {
     const eval::Perplexity result = eval::perplexity(lm.runner(), r.ids, r.windows, r.bos, on_read);
+    progress.wipe();
     if (!lm.runner().interrupted())
       print(o, result, eval::scored_bytes(lm.tokenizer(), r.ids, r.windows), std::ssize(r.windows));
   }

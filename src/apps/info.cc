@@ -141,7 +141,7 @@ void print_text(const ordered_json& j) {
   fmt::print("width       {}, vocabulary {}{}, context {}\n", number(j["hidden"]), number(j["vocabulary"]),
              j["tied_head"].get<bool>() ? " (head tied to it)" : "", number(j["context"]));
   const ordered_json& n = j["parameters"];
-  fmt::print("parameters  {} ({}) in {} tensors; a token meets {}, {} without the embedding\n",
+  fmt::print("parameters  {} ({}) in {} tensors; {} active per token, {} without the embedding\n",
              grouped(number(n["total"])), report::count(n["total"].get<double>()), grouped(number(n["tensors"])),
              report::count(n["active"].get<double>()), report::count(n["active_without_embedding"].get<double>()));
   if (number(n["mtp"]) > 0)

@@ -229,7 +229,7 @@ void print_text(const train::Recipe& recipe, const Plan& plan, const Forecast& f
   const int64_t available = sys::memory_available();
   fmt::print("memory           {} free{}\n", report::bytes(available),
              plan.needed <= static_cast<double>(available) ? "" : ": the run does not fit");
-  fmt::print("this machine     {}FLOP/s, {:.1f} GB/s, measured\n", report::count(forecast.flops_per_second),
+  fmt::print("this machine     {}, {:.1f} GB/s, measured\n", report::rate(forecast.flops_per_second, 1, "FLOP"),
              forecast.bytes_per_second / 1e9);
   fmt::print("to expect        {:.0f} tokens/s at most, MFU {:.0f}%: {} a step\n", plan.tokens() / forecast.seconds,
              100 * forecast.mfu, report::duration(forecast.seconds));

@@ -25,9 +25,9 @@ void warn_about_unknown_variables(std::vector<Page> (*pages)()) {
   if (set.empty()) return;
   // Of the whole process (sys/env.h), and of the tests.
   std::vector<std::string> known = {
-      "BRAID_CPU",      "BRAID_THREADS",  "BRAID_VERBOSE",     "BRAID_PROFILE",        "BRAID_POISON",
-      "BRAID_TINY",     "BRAID_FIXTURES", "BRAID_PEFT_PYTHON", "BRAID_CLIENTS_PYTHON", "BRAID_LM_EVAL_PYTHON",
-      "BRAID_ARTIFACTS"};
+      "BRAID_CPU",       "BRAID_THREADS",  "BRAID_VERBOSE",     "BRAID_PROFILE",        "BRAID_POISON",
+      "BRAID_TINY",      "BRAID_FIXTURES", "BRAID_PEFT_PYTHON", "BRAID_CLIENTS_PYTHON", "BRAID_LM_EVAL_PYTHON",
+      "BRAID_ARTIFACTS", "BRAID_GEMSTONES"};
   for (const std::string_view op : op_names()) known.push_back("BRAID_OP_" + upper(std::string(op)));
   for (const Page& page : pages()) {
     for (const Item& item : page.items) {

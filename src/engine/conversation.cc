@@ -23,11 +23,11 @@ std::vector<int32_t> Conversation::encode(const std::string& prompt) {
   const int64_t context = model_.runner().options().context;
   if (ids.empty()) fail("chat", {.what = "the chat template does not render this conversation"});
   if (static_cast<int64_t>(ids.size()) >= context) {
-    fail("context",
-         {.what = "the conversation is too long",
-          .got = fmt::format("{} tokens", ids.size()),
-          .expected = fmt::format("fewer than {}", context),
-          .hint = model_.runner().context_may_grow() ? "a new conversation, or a larger -c" : "a new conversation"});
+    fail("context", {.what = "the conversation is too long",
+                     .got = fmt::format("{} tokens", ids.size()),
+                     .expected = fmt::format("fewer than {}", context),
+                     .hint = model_.runner().context_may_grow() ? "/reset, --context-shift, or a larger -c"
+                                                                : "/reset, or --context-shift"});
   }
   return ids;
 }

@@ -26,9 +26,10 @@ void flush_folder(const fs::path& folder) {
 
 }  // namespace
 
-AtomicFolder::AtomicFolder(const fs::path& path)
+AtomicFolder::AtomicFolder(const fs::path& path, Mark mark)
     : path_(path),
-      temporary_(path.parent_path() / fmt::format(".{}.{}{}", path.filename().string(), getpid(), kSuffix)) {
+      temporary_(path.parent_path() / fmt::format(".{}.{}{}", path.filename().string(), getpid(), kSuffix)),
+      mark_(mark) {
   std::error_code failed;
   fs::create_directories(temporary_, failed);
   if (failed) fail_environment(printable(temporary_.string()), {.what = "cannot be created", .got = failed.message()});
@@ -36,11 +37,11 @@ AtomicFolder::AtomicFolder(const fs::path& path)
 
 AtomicFolder::~AtomicFolder() {
   std::error_code ignored;
-  if (!done_) fs::remove_all(temporary_, ignored);
+  if (!committed_) fs::remove_all(temporary_, ignored);
 }
 
 void AtomicFolder::commit() {
-  write_text_file(temporary_ / kDone, "");
+  if (mark_ == Mark::done) write_text_file(temporary_ / kDone, "");
   for (const auto& entry : fs::recursive_directory_iterator(temporary_)) {
     if (entry.is_directory()) flush_folder(entry.path());
   }
@@ -48,7 +49,7 @@ void AtomicFolder::commit() {
   if (fs::exists(path_)) remove_folder(path_);
   if (rename(temporary_.c_str(), path_.c_str()) != 0)
     fail_environment(printable(path_.string()), {.what = "cannot be renamed into place", .got = std::strerror(errno)});
-  done_ = true;
+  committed_ = true;
   flush_folder(path_.parent_path());
 }
 

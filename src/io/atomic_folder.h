@@ -1,5 +1,5 @@
-// A folder that appears whole or not at all: its files go to a hidden temporary folder next to it, which commit() marks
-// with a file DONE, flushes to disk and renames into place. A crash, a full disk or an exception leaves the old folder
+// A folder that appears whole or not at all: its files go to a hidden temporary folder next to it, which commit() flushes
+// to disk and renames into place, marked with a file DONE where that is asked for. A crash, a full disk or an exception leaves the old folder
 // as it was; what a killed process left is removed by the next one.
 #pragma once
 #include <filesystem>
@@ -8,7 +8,9 @@ namespace braid::io {
 
 class AtomicFolder {
  public:
-  explicit AtomicFolder(const std::filesystem::path& path);  // Error when the temporary folder cannot be created
+  enum class Mark { done, none };  // none: for folders that other programs read
+  // Error when the temporary folder cannot be created.
+  explicit AtomicFolder(const std::filesystem::path& path, Mark mark = Mark::done);
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
   ~AtomicFolder();  // without commit() the files are discarded
@@ -19,7 +21,8 @@ class AtomicFolder {
 
  private:
   std::filesystem::path path_, temporary_;
-  bool done_ = false;
+  Mark mark_;
+  bool committed_ = false;
 };
 
 bool is_complete(const std::filesystem::path& folder);     // exists, with its DONE

@@ -89,8 +89,9 @@ Json parse_toml(std::string_view text, std::string name, std::span<const std::st
 
 Json read_toml(const std::filesystem::path& path, std::span<const std::string> overrides) {
   const sys::MappedFile file(path);
-  const auto bytes = file.bytes();
-  return parse_toml({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.filename().string(), overrides);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  if (text.starts_with("GGUF")) fail(printable(path.string()), {.what = "is a GGUF file", .expected = "TOML"});
+  return parse_toml(text, path.filename().string(), overrides);
 }
 
 }  // namespace braid::io

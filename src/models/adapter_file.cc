@@ -183,7 +183,7 @@ void merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs:
   const io::Safetensors weights(path.weights);
   std::vector<io::TensorSpec> specs;
   for (const io::StoredTensor& t : weights.tensors()) specs.push_back({t.name, t.view.dtype, t.view.shape});
-  io::AtomicFolder folder(out);
+  io::AtomicFolder folder(out, io::AtomicFolder::Mark::none);
   io::SafetensorsWriter writer(folder.place(), std::move(specs));
   for (const io::TensorSpec& spec : writer.order()) {
     if (const auto found = merged.find(spec.name); found != merged.end()) {

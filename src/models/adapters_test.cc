@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include "core/tape.h"
 #include "models/adapter_file.h"
@@ -189,6 +190,7 @@ TEST_F(AdaptersTest, SavedLoadedAndMerged) {
   const auto again = load_adapted(path(), saved, DType::f32);
   EXPECT_LT(largest_difference(wanted, logits(*again, DType::f32)), 1e-6);
   merge_adapter(path(), saved, folder_ / "merged");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "merged" / "DONE"));  // of checkpoints alone
   const auto merged = load_model(io::find_model((folder_ / "merged").string()));
   EXPECT_LT(largest_difference(wanted, logits(*merged, DType::f32)), 0.03);  // weights rounded to BF16
 }

@@ -26,13 +26,14 @@ class Error : public std::exception {
   std::string text_;
 };
 
-// The one form of a message: `[where] what happened; got X; expected Y; try Z`. Empty parts are left out.
+// The one form of a message: `[where] what happened; got X; expected Y; try Z`. Empty parts are left out; where it
+// names a path or an argument that is empty, it shows "".
 struct Message {
   std::string what, got{}, expected{}, hint{};
 };
 std::string format_message(std::string_view where, const Message& m);
 
-// One line for any bytes: control characters and broken UTF-8 of hostile files are escaped, long text is cut.
+// One line for any bytes: UTF-8 as it is, control characters and broken UTF-8 of hostile files escaped, long text cut.
 std::string printable(std::string_view text, size_t limit = 200);
 
 [[noreturn]] inline void fail(std::string_view where, const Message& m) {

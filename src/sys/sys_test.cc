@@ -35,11 +35,15 @@ TEST(Error, SaysWhereWhatGotExpectedTry) {
   const std::string text =
       format_message("config.json", {.what = "no size", .got = "0", .expected = "1", .hint = "2\n3"});
   EXPECT_EQ(text, "[config.json] no size; got 0; expected 1; try 2 3");
+  EXPECT_EQ(format_message("", {.what = "cannot be read"}), "[\"\"] cannot be read");
 }
 
 TEST(Error, PrintableKeepsHostileTextOnOneShortLine) {
   EXPECT_EQ(printable("a\n\x1b[31m\xff"), "a\\x0a\\x1b[31m\\xff");
   EXPECT_LT(printable(std::string(5000, 'x')).size(), 250u);
+  EXPECT_EQ(printable("mod\u00e8le \u4e00 \U0001f600"), "mod\u00e8le \u4e00 \U0001f600");
+  EXPECT_EQ(printable("a\u009b\u202eb\xe4\xb8"), "a\\xc2\\x9b\\xe2\\x80\\xaeb\\xe4\\xb8");
+  EXPECT_EQ(printable("\u4e00\u4e00\u4e00", 4), "\u4e00\u4e00...");  // cut between characters
 }
 
 TEST(Utf8, EveryCharacterRoundTrips) {

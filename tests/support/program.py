@@ -13,6 +13,7 @@ import unittest
 from pathlib import Path
 
 BRAID = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else "build/release/bin/braid")
+SANITIZED = os.path.exists(BRAID) and any(name in Path(BRAID).read_bytes() for name in (b"__asan_init", b"__tsan_init"))
 # Without the caller's own settings.
 CACHE = tempfile.TemporaryDirectory()  # not the user's
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_") and k != "NO_COLOR"}
