@@ -64,6 +64,29 @@ class Help(Case):
             page = braid(*name.split(), "--help").stdout
             self.assertLessEqual(set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", page)), options_of(name) | {"--man"}, name)
 
+    def test_lines_of_pages_that_do_not_run_are_commands(self):
+        """docs_test.py runs what is marked with `$`; of other lines with a command its words and options exist."""
+        known, seen = {"--help"}, 0
+        for page in [*(ROOT / "docs").rglob("*.md"), ROOT / "models" / "tiny" / "README.md", ROOT / "CONTRIBUTING.md"]:
+            for line in re.findall(r"^    (?:mpirun -np \d+ |\./run )?braid ([a-z].*)$", page.read_text(), re.M):
+                with self.subTest(page=page.name, line=line):
+                    words = line.split(" # ")[0].split()
+                    name, seen = command_of(words), seen + 1
+                    self.assertTrue(name)
+                    self.assertLessEqual({w for w in words if re.fullmatch(OPTION, w)}, options_of(name) | known)
+        self.assertGreater(seen, 10)
+
+    def test_every_page_of_help_leads_to_one_of_docs(self):
+        for name in COMMANDS:
+            page = re.search(r"See (docs/[a-z-]+\.md)\.$", braid(*name.split(), "--help").stdout.splitlines()[-1])
+            self.assertTrue(page and (ROOT / page[1]).exists(), name)
+            self.assertIn(f"braid {name}", (ROOT / page[1]).read_text(), name)
+
+    def test_the_page_of_train_explains_its_log(self):
+        page = braid("train", "--help").stdout
+        for word in ("loss", "load_balance", "norm, lr", "tok/s, mfu", "MiB", "held out"):
+            self.assertRegex(page, rf"(?m)^  {re.escape(word)} ")
+
     def test_examples_of_the_man_page(self):
         """They run, in order in one folder, unless a word in capitals stands for a file of the reader's."""
         examples = re.search(r"^\.SH EXAMPLES\n\.nf\n(.*?)^\.fi$", MAN, re.M | re.S)[1].splitlines()

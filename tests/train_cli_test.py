@@ -102,7 +102,9 @@ class Train(TrainCase):
         self.refused(*large, says="does not fit")  # random weights of it would fill the disk
         self.assertFalse(self.out.exists())
         self.assertIn("the run does not fit", self.trained(*large, "--dry-run").stdout)
-        self.assertNotIn("does not fit", self.trained("--dry-run").stdout)
+        plan = self.trained("--dry-run").stdout
+        self.assertNotIn("does not fit", plan)
+        self.assertRegex(plan, r"this machine +[\d.]+ [MGT] FLOP/s, ")
         # So many rows that what does not grow with them is negligible.
         plan = json.loads(self.trained("--dry-run", "--json", "batch=256", "length=64").stdout)
         rows = 256 * (1 + 2 * plan["memory_available"] // plan["memory_needed"])
@@ -124,7 +126,7 @@ class Train(TrainCase):
         self.assertEqual(printed_steps(self.trained("--resume", older).stdout), [2])
 
     def test_a_finished_run_says_so(self):
-        self.trained()
+        self.assertEqual(self.trained().stdout.splitlines()[-1], f"the model is in {self.out}")
         self.assertIn("already done at step 2 of 2", self.trained("--resume", "auto").stdout)
         other = self.root / "other"
         self.trained("--resume", self.out / "checkpoints" / "step-00000002", f"out={other}")

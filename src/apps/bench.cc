@@ -20,7 +20,7 @@ struct BenchArgs {
   std::vector<int64_t> prompt = {512}, generate = {128}, depth = {0}, batch = {1};
   std::string output = "md";
   Repeats repeats;
-  bool list = false, explain = false;
+  bool list = false, explain = false, json = false;
   std::vector<int64_t> drafts = {};
   std::string draft_model;
 };
@@ -72,7 +72,7 @@ int bench(const BenchArgs& o) {
   if (!o.draft_model.empty()) draft = engine::load_draft_model(o.draft_model, options);
   engine::LanguageModel lm(o.model.model, options);
   if (draft) engine::check_same_tokens(lm, *draft);
-  BenchReport report(o.output, lm);
+  BenchReport report(o.json ? "json" : o.output, lm);
   if (o.explain)
     return report.explain(
         plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .caches = options.numerics.caches()}),
@@ -108,6 +108,7 @@ Action setup_bench(Cli& cli) {
   cli.option("-b,--batch", o->batch, "sequences per pass, a list");
   cli.option("-r,--repetitions", o->repeats.count, "runs after a warm-up");
   cli.choice("-o,--output", o->output, {"md", "json", "jsonl"}, "output format");
+  cli.flag("--json", o->json, "the same as -o json");
   cli.flag("--progress", o->repeats.lines, "a line for each run as it ends, in place of the bar; run 0 is the warm-up");
   cli.option(
       "--drafts", o->drafts,

@@ -27,6 +27,7 @@ struct Cli::State {
   CLI::App app;
   bool rare = false;
   std::vector<Item> items;
+  Rows prints;
 };
 
 namespace {
@@ -43,9 +44,8 @@ Number number_of(const Item& item, const std::string& text, const char* expected
   Number value{};
   const char* end = text.data() + text.size();
   const auto [stop, status] = std::from_chars(text.data(), end, value);
-  if (status != std::errc{} || stop != end) {
+  if (status != std::errc{} || stop != end)
     fail(source_of(item, text), {.what = "not a value for this option", .got = printable(text), .expected = expected});
-  }
   return value;
 }
 
@@ -122,6 +122,7 @@ void Cli::rest(const std::string& name, std::vector<std::string>& values, const 
 }
 void Cli::says(const std::string& initial) { state_->items.back().initial = initial; }
 void Cli::rare(bool on) { state_->rare = on; }
+void Cli::prints(const std::string& word, const std::string& meaning) { state_->prints.emplace_back(word, meaning); }
 bool Cli::given(const std::string& name) const { return state_->app.get_option("--" + name)->count() > 0; }
 
 namespace {
@@ -132,13 +133,12 @@ std::vector<Page> all_pages() {
     Cli::State state;
     Cli cli(state);
     kCommands[i].setup(cli);
-    pages.push_back({&kCommands[i], state.items});
+    pages.push_back({&kCommands[i], state.items, state.prints});
   }
   return pages;
 }
 
-// What CLI11 refused, in our words. Unknown options come first: they are the likelier mistake behind a missing
-// argument.
+// What CLI11 refused, in our words. Unknown options come first: they may be why an argument is missing.
 [[noreturn]] void refuse(const Command& command, const Cli::State& state, const CLI::ParseError& error) {
   const std::string help = fmt::format("braid {} --help", command.name);
   std::vector<std::string> known{"--help"};
@@ -167,7 +167,7 @@ int run_command(const Command& command, int argc, char** argv) {
   try {
     state.app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", help_text({&command, state.items}));
+    fmt::print("{}", help_text({&command, state.items, state.prints}));
     return 0;
   } catch (const CLI::ParseError& error) {
     refuse(command, state, error);

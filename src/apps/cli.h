@@ -29,6 +29,8 @@ class Cli {
   void says(const std::string& initial);
   // Options declared from here on are rare: --help lists their names alone, the man page describes them.
   void rare(bool on = true);
+  // A word of what the command prints, below its options.
+  void prints(const std::string& word, const std::string& meaning);
   // After parsing: was the option (long name, no dashes) set by flag or environment?
   bool given(const std::string& name) const;
 
@@ -42,6 +44,7 @@ struct Command {
   const char* name;  // one word, or two: "data synth"
   const char* summary;
   Action (*setup)(Cli& cli);
+  const char* page;  // docs/<page>.md, which tells more
 };
 
 // The first word of a command of two; empty for the others.

@@ -27,8 +27,6 @@ constexpr const char* kExamples[] = {
 constexpr size_t kWidth = 80;     // columns of a page
 constexpr size_t kLabelMax = 26;  // a longer label stands on a line of its own
 
-using Rows = std::vector<std::pair<std::string, std::string>>;  // label, text
-
 // "-n, --tokens N"; without a short name the long one is indented to stand under the others.
 std::string label_of(const Item& item) {
   std::string text = fmt::format("{}", fmt::join(item.spellings, ", "));
@@ -180,15 +178,14 @@ std::string help_text(const Page& page) {
       continue;
     }
     (item.positional ? arguments : options).emplace_back(label_of(item), text_of(item));
-    if (example.empty() && !item.positional && !item.long_name().empty()) {
-      example =
-          fmt::format("\nLong options are environment variables too: {} is {}.\n", item.long_name(), item.variable());
-    }
+    if (example.empty() && !item.positional && !item.long_name().empty())
+      example = fmt::format("Options are variables, too: {} is {}. ", item.long_name(), item.variable());
   }
   arguments.insert(arguments.end(), options.begin(), options.end());
   const std::string more = rare.empty() ? "" : columns({{"more", rare + " (braid --man)"}});
-  return fmt::format("{}\n\nusage: {}\n\n{}{}{}", page.command->summary, usage_of(page), columns(arguments), more,
-                     example);
+  const std::string prints = page.prints.empty() ? "" : "\nprints:\n" + columns(page.prints);
+  return fmt::format("{}\n\nusage: {}\n\n{}{}{}\n{}See docs/{}.md.\n", page.command->summary, usage_of(page),
+                     columns(arguments), more, prints, example, page.command->page);
 }
 
 std::string man_page(const std::vector<Page>& pages) {
@@ -202,6 +199,8 @@ std::string man_page(const std::vector<Page>& pages) {
       const std::string label = label_of(item);
       out += fmt::format(".TP\n.B {}\n{}\n", roff(label.substr(label.find_first_not_of(' '))), roff(text_of(item)));
     }
+    if (!page.prints.empty()) out += ".P\nPrints:\n";
+    for (const auto& [word, meaning] : page.prints) out += fmt::format(".TP\n.B {}\n{}\n", roff(word), roff(meaning));
   }
   out += ".SH EXAMPLES\n.nf\n";
   for (const char* example : kExamples) out += roff(example) + "\n";

@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace braid::apps {
@@ -22,9 +23,12 @@ struct Item {
   std::string variable() const;   // BRAID_TOKENS, or empty without a long name
 };
 
+using Rows = std::vector<std::pair<std::string, std::string>>;  // a label and what it means
+
 struct Page {
   const Command* command = nullptr;
   std::vector<Item> items;
+  Rows prints;  // words of its output
 };
 
 // "-n,--tokens N" -> spellings and the name of the value, which is `value` where none is given.

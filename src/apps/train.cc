@@ -101,7 +101,10 @@ int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Obje
     fmt::print(words, "already done at step {} of {}; a larger steps goes on\n", done, recipe.steps);
   report::Progress progress("training", recipe.steps);
   const train::Outcome outcome = trainer.train(printer(o, progress));
-  if (outcome == train::Outcome::finished) return 0;
+  if (outcome == train::Outcome::finished) {
+    fmt::print(words, "{} is in {}\n", recipe.lora.rank > 0 ? "the adapter" : "the model", printable(recipe.out));
+    return 0;
+  }
   std::fputs(fmt::format("stopped after step {}; --resume auto goes on\n", trainer.progress().step).c_str(), stderr);
   const int signal = sys::caught_signal();
   CHECK(signal > 0, "stopped at step {} of {} without a signal", trainer.progress().step, recipe.steps);
@@ -198,6 +201,13 @@ Action setup_train(Cli& cli) {
   cli.option("--ranks", o->ranks, "processes that share the run ([parallel]); also: mpirun -np N braid train ...");
   o->start.declare(cli);
   cli.option("-t,--threads", o->threads, "0: all cores, divided among ranks; the result does not depend on it");
+  cli.prints("loss", "nats per trained token; in brackets its deviations from recent steps");
+  cli.prints("..._loss", "its other parts: prediction block, balance of experts, z-losses");
+  cli.prints("load_balance", "tokens of the busiest expert over the mean of all");
+  cli.prints("norm, lr", "of the gradients before clipping; learning rate");
+  cli.prints("tok/s, mfu", "of this step; share of the machine's measured peak");
+  cli.prints("MiB", "the most memory that the process has had");
+  cli.prints("held out", "loss on data that training does not see");
   return [o] { return train_command(*o); };
 }
 
