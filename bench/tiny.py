@@ -4,9 +4,9 @@
 usage: tiny.py DATA [--model MODEL] [--braid PROGRAM] [--quick]
 
 DATA is the folder that `braid data synth --out DATA bench/data/tiny-*.jsonl` wrote: no conversation contains its tasks,
-nor anything near the prompts of bench/data. Every task is asked at turns 1, 4, 8 and 12 of a conversation, with
-thinking on and off, and with budgets of 16, 64 and 256 tokens of thinking. Shares are percentages with 95% intervals
-(Wilson). Also the rate at which the prediction block drafts the model's own text, and how far the 4-bit model is from
+nor anything near the prompts of bench/data. Every task is asked at turns 1, 4, 8 and 12 of a conversation, sums and the
+prompts of bench/data also with thinking off, and sums with budgets of 16, 64 and 256 tokens of thinking. Shares are
+percentages with 95% intervals (Wilson). Also the rate at which the prediction block drafts the model's own text, and how far the 4-bit model is from
 this one (KL divergence over held-out conversations).
 """
 import argparse
@@ -20,6 +20,7 @@ from about import about
 
 TURNS = (1, 4, 8, 12)
 BUDGETS = (16, 64, 256)
+FIXED = (("about Braid", "tiny-qa"), ("off topic", "tiny-off-topic"), ("off range", "tiny-off-range"))
 BENCH = pathlib.Path(__file__).parent / "data"
 
 
@@ -55,6 +56,12 @@ class Model:
             out["mtp"] = {**scores["mtp"], "rate": round(100 * scores["mtp"]["accepted"] / scores["mtp"]["drafted"], 1)}
         return out
 
+    def answers_to(self, rows):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "tasks.jsonl"
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            return self.answers(file)
+
     def four_bits(self, data, format):
         """KL of a quantised copy against this model, over the answers of held-out conversations: no words of users."""
         with tempfile.TemporaryDirectory() as folder:
@@ -86,6 +93,13 @@ class Model:
         return out
 
 
+def later(rows, talk):
+    """The tasks of one file at the end of the conversations that those of another end."""
+    tasks, before = ([json.loads(line) for line in file.open()] for file in (rows, talk))
+    for i, task in enumerate(tasks):
+        yield {**task, "messages": before[i % len(before)]["messages"][:-1] + task["messages"]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=pathlib.Path)
@@ -104,10 +118,13 @@ def main():
             "tool calls": model.answers(at(turn) / "calculator.jsonl"),
         }
     result["follow-ups"] = model.answers(args.data / "follow_up.jsonl")
-    for name, file in (("about Braid", "tiny-qa"), ("off topic", "tiny-off-topic"), ("off range", "tiny-off-range")):
+    for name, file in FIXED:
         result[name] = model.answers(BENCH / f"{file}.jsonl")
         result[f"{name}, thinking off"] = model.answers(BENCH / f"{file}.jsonl", "off")
     if not args.quick:
+        for turn in TURNS[1:]:
+            for name, file in (("follow-ups", args.data / "follow_up.jsonl"), *((n, BENCH / f"{f}.jsonl") for n, f in FIXED)):
+                result[f"turn {turn}"][name] = model.answers_to(later(file, at(turn) / "strings.jsonl"))
         for budget in BUDGETS:
             result[f"sums, {budget} tokens of thinking"] = model.answers(args.data / "arithmetic.jsonl", "on",
                                                                          "--reasoning-budget", budget)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks docs/transcript.md: every answer on the page is what the model that ships with Braid says there, greedily.
+"""Checks docs/transcript.md: every answer on the page is what the model that ships with Braid says there, greedily. The
+conversation of README.md is one, too.
 
 A line that begins with `>>> ` is a message or a /think command; what follows is thinking and answer, as `braid chat`
 prints them to a file.
@@ -50,20 +51,24 @@ def play(asked):
             if reasoning:
                 lines += ["<think>", *reasoning.splitlines(), "</think>"]
             lines += text.splitlines()
-    return HEAD + "".join(f"    {line}\n" for line in lines)
+    return "".join(f"    {line}\n" for line in lines)
 
 
 def main():
     doc = Path(sys.argv[1])
     asked = questions(doc.read_text())
     assert len(asked) >= 20, f"{doc} has {len(asked)} messages, not twenty"
-    text = play(asked)
+    text = HEAD + play(asked)
     if "--write" in sys.argv:
         doc.write_text(text)
     elif doc.read_text() != text:
         wrong = [line for line in text.splitlines() if line not in doc.read_text().splitlines()]
         sys.exit(f"{doc}: the model says something else now: {wrong}\n"
                  f"Write it anew: tests/transcript_test.py BRAID {doc} --write")
+    readme = (doc.parent.parent / "README.md").read_text()
+    said_there = play(questions(readme))
+    if said_there not in readme:
+        sys.exit(f"README.md: the model says something else now:\n{said_there}")
 
 
 main()

