@@ -36,7 +36,7 @@ class Ranks(MeshCase):
         self.assertClose(by_times, one)
         self.assertNotEqual(by_size, by_times)
         table.write_text("op,us\n")
-        self.refused("--ranks", 3, f"parallel.collectives={table}", says="is no table of timed calls")
+        self.refused("--ranks", 3, f"parallel.collectives={table}", says="is not a table of timed calls")
 
     def test_overlapped_sums_have_the_same_bits(self):
         for ranks, words in ((2, ()), (3, ("parallel.zero=1", "accumulate=1")), (2, ("parallel.zero=2", "accumulate=2")),

@@ -79,7 +79,7 @@ class Answers(Case):
             self.assertSame(self.by_hand(3, "--pp", 3, "--times", table), want)
             self.assertSame(self.by_hand(2, "--tp", 2, "--times", table), want)
         for words, says in ((("--hosts", "127.0.0.1:9"), "one rank needs no list"), (("--rank", 1), "goes with --hosts"),
-                            (("--hosts", "127.0.0.1:9,127.0.0.1:x", "--tp", 2), "is no address of a rank"),
+                            (("--hosts", "127.0.0.1:9,127.0.0.1:x", "--tp", 2), "is not an address of a rank"),
                             (("--hosts", "127.0.0.1:9,127.0.0.2:9", "--rank", 2, "--tp", 2), "[--rank] out of range"),
                             (("--hosts", "127.0.0.1:9,127.0.0.2:9", "--ranks", 3), "is not what --hosts lists"),
                             (("--times", table), "one rank sends nothing"),

@@ -108,7 +108,7 @@ class Search(Case):
                             ((*limit, "--solve", file), "takes an instance alone")):
             self.assertRefused(search(out, *words), says)
             self.assertFalse(out.exists())
-        for text, says in (("ffn = ", "v.toml"), ("width = [1]", "is no kind of variant"), ("experts = [true]", "experts[0]"),
+        for text, says in (("ffn = ", "v.toml"), ("width = [1]", "is not a kind of variant"), ("experts = [true]", "experts[0]"),
                            ("keep = [99]", "no such layer"), ('attention = ["linear"]', "can be linear"),
                            ('mamba = ["linear"]', "can be linear"), ("expert_ffn = [99999]", "no smaller size")):
             file.write_text(text)

@@ -100,7 +100,7 @@ train::Recipe recipe_of(const GoldfishStudy& o, const GoldfishArm& arm, const fs
   root["eval"] = {{"every", steps}, {"batches", 8}, {"data", (dir / "held-out").string()}};
   root["optimizer"] = {{"kind", "muon"}, {"lr", 3e-3}};
   root["schedule"] = {{"kind", "wsd"}, {"warmup", std::min<int64_t>(50, steps / 4)}, {"decay", steps / 2}};
-  root["loss"] = {{"goldfish_k", arm.k}, {"goldfish", arm.by_place ? "place" : "hash"}};
+  root["loss"] = {{"goldfish_k", arm.k}, {"goldfish", arm.by_position ? "place" : "hash"}};
   return train::read_recipe(io::Json::parse(root.dump(), "braid repro goldfish"));
 }
 
@@ -150,7 +150,7 @@ void write_held_out(const GoldfishStudy& o) {
 GoldfishOutcome train_arm(const GoldfishStudy& o, const GoldfishArm& arm) {
   const Documents documents(o.length);
   const fs::path corpus =
-      fs::absolute(o.dir) / fmt::format("k{}{}{}", arm.k, arm.by_place ? "-place" : "", arm.canaries ? "" : "-none");
+      fs::absolute(o.dir) / fmt::format("k{}{}{}", arm.k, arm.by_position ? "-place" : "", arm.canaries ? "" : "-none");
   const train::Recipe recipe = recipe_of(o, arm, corpus, write_corpus(o, documents, arm, corpus));
   GoldfishOutcome outcome;
   {

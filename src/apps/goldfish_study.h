@@ -15,7 +15,7 @@ struct GoldfishStudy {
 struct GoldfishArm {
   const char* name;
   int64_t k;
-  bool by_place = false, canaries = true;
+  bool by_position = false, canaries = true;
 };
 
 struct GoldfishOutcome {

@@ -45,7 +45,7 @@ void write_files(const GoldfishArgs& o, const std::vector<GoldfishOutcome>& outc
     const GoldfishOutcome& r = outcomes[i];
     csv +=
         fmt::format("{},{},{:.4f},{:.4f},{:.4f},{:.4f}\n", arm.name, arm.k, r.exact, r.rouge, r.unseen_rouge, r.loss);
-    if (arm.by_place || !arm.canaries) continue;
+    if (arm.by_position || !arm.canaries) continue;
     const double x = arm.k > 0 ? 1 / static_cast<double>(arm.k) : 0;
     curve.series[0].points.emplace_back(x, r.exact);
     curve.series[1].points.emplace_back(x, r.rouge);

@@ -59,8 +59,8 @@ Schedule pairwise_reduce_scatter(const Problem& p) {
   return s;
 }
 
-// In round k a rank holds the blocks of the 2^k ranks from itself on. They lie in their places from the start, so there
-// is no rotation at the end.
+// In round k a rank holds the blocks of the 2^k ranks from itself on. They lie in their places from the start, so that
+// none is rotated at the end.
 Schedule bruck_all_gather(const Problem& p) {
   Schedule s;
   copy_to_out(s, p);

@@ -127,7 +127,7 @@ TEST(Processes, NodesOfHosts) {
   for (const char* host : {"10.0.0.1", "10.0.0.1:0", "10.0.0.1:70000", "10.0.0.1:1x", "node:80", ":1"})
     EXPECT_NE(error_of([&] {
                 run_over_hosts({{host, "10.0.0.1:1"}, 0}, {}, [](Group&) {});
-              }).find("is no address"),
+              }).find("is not an address"),
               std::string::npos)
         << host;
 }

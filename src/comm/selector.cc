@@ -83,7 +83,7 @@ Op op_in(const std::string& where, std::string_view text) {
     if (text == name_of(op)) return op;
   }
   fail(where,
-       {.what = "is no operation that can be chosen for", .got = printable(text), .expected = "all_reduce, ..."});
+       {.what = "is not an operation that can be chosen for", .got = printable(text), .expected = "all_reduce, ..."});
 }
 
 TimedCall call_in(const std::string& where, std::string_view line) {
@@ -121,7 +121,7 @@ std::vector<TimedCall> read_times(std::string_view where, std::string_view csv) 
     const std::string at = fmt::format("{}:{}", printable(where), number);
     if (number == 1) {
       if (line != kTimesHeader)
-        fail(at, {.what = "is no table of timed calls",
+        fail(at, {.what = "is not a table of timed calls",
                   .got = printable(line.substr(0, 80)),
                   .expected = kTimesHeader,
                   .hint = "braid comm tune -o FILE"});

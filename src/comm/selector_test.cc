@@ -175,7 +175,7 @@ TEST(Times, AreRefusedInOneLine) {
   const std::string head = std::string(kTimesHeader) + "\n";
   const auto error = [&](const std::string& csv) { return error_of([&] { read_times("t.csv", csv); }); };
   EXPECT_NE(error("").find("[t.csv] has no timed calls"), std::string::npos);
-  EXPECT_NE(error("bytes,us\n").find("[t.csv:1] is no table of timed calls"), std::string::npos);
+  EXPECT_NE(error("bytes,us\n").find("[t.csv:1] is not a table of timed calls"), std::string::npos);
   for (const auto& [line, says] : {std::pair("all_reduce,2,2,64,ring", "number of fields"),
                                    {"all_reduce,2,2,64,ring,1,2", "number of fields"},
                                    {"barrier,2,2,64,linear,1", "no operation"},

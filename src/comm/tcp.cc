@@ -244,7 +244,7 @@ sockaddr_in address_of(const std::string& host) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   if (port < 1 || port > 65535 || inet_pton(AF_INET, name.c_str(), &address.sin_addr) != 1)
-    fail("--hosts", {.what = "is no address of a rank", .got = printable(host), .expected = "10.0.0.1:4000, ..."});
+    fail("--hosts", {.what = "is not an address of a rank", .got = printable(host), .expected = "10.0.0.1:4000, ..."});
   address.sin_port = htons(static_cast<uint16_t>(port));
   return address;
 }

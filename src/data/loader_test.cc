@@ -101,12 +101,12 @@ TEST_F(LoaderTest, GoldfishDropsTheSameTokensOfEveryCopy) {
   }
   EXPECT_GT(dropped, 10);
   // The control leaves out as many, but not of what they say: a copy loses others, and epochs differ.
-  spec.goldfish.by_place = true;
-  const Loader by_place = open(spec, {.vocabulary = 50});
-  EXPECT_NEAR(static_cast<double>(by_place.batch(0).trained) / (8 * 512), 0.75, 0.03);
-  const Goldfish control{.k = 4, .by_place = true};
+  spec.goldfish.by_position = true;
+  const Loader by_position = open(spec, {.vocabulary = 50});
+  EXPECT_NEAR(static_cast<double>(by_position.batch(0).trained) / (8 * 512), 0.75, 0.03);
+  const Goldfish control{.k = 4, .by_position = true};
   double same = 0;
-  for (int64_t place = 0; place < 400; ++place)
+  for (int64_t position = 0; place < 400; ++place)
     same += control.drops(passage, place) == control.drops(passage, place + 400) ? 1 : 0;
   EXPECT_NEAR(same, 250, 40);  // (3/4)^2 + (1/4)^2 of 400
   // Zeros are tokens like others, and the first tokens of a document are dropped too.

@@ -90,7 +90,7 @@ TEST(ReasoningLimit, ClosesOnceAndOnlyWhatIsOpen) {
   EXPECT_EQ(said(ReasoningLimit(two), {1, 2, 3, 9, 5, 6}), (Ids{1, 2, 7, 9, 7, 6}));        // while it is being closed
   ReasoningBudget calling = two;
   calling.call = 5;
-  EXPECT_EQ(said(ReasoningLimit(calling), {1, 5, 3, 4, 6}), (Ids{1, 5, 3, 4, 6}));  // a call is no thinking
+  EXPECT_EQ(said(ReasoningLimit(calling), {1, 5, 3, 4, 6}), (Ids{1, 5, 3, 4, 6}));  // a call is not thinking
   ReasoningBudget none = two;
   none.tokens = 0;
   EXPECT_EQ(said(ReasoningLimit(none), {1, 2, 3, 4}), (Ids{7, 9, 7, 4}));

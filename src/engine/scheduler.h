@@ -73,7 +73,7 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   // A prompt without tokens, or one that leaves no room for an answer, ends at once with an empty one. Error for an id
-  // that is no token.
+  // that is not a token.
   void submit(Request request);
   bool idle() const { return waiting_.empty() && streams_.empty(); }
   int64_t waiting() const { return std::ssize(waiting_); }

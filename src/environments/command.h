@@ -5,7 +5,7 @@
 //   {"judge": {"messages": [...], "secret": ..., "answer": "5", "cut": false}}    -> {"reward": 1}
 //
 // Equal seeds should give equal problems, or a run that is resumed has other ones. A program that ends, is silent for
-// too long, or writes what is no reply is stopped with all that it started, and started again for the next line.
+// too long, or writes what is not a reply is stopped with all that it started, and started again for the next line.
 #pragma once
 #include <sys/types.h>
 

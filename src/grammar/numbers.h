@@ -29,7 +29,7 @@ struct NumberBounds {
 };
 // Error, beginning with `where`, for a multiple that cannot be enforced (more than 1,000 steps of its last digit).
 //
-// Validators divide doubles: 0.3 is no multiple of 0.1 for them, since 0.3 / 0.1 is not whole. Of a multiple that no
+// Validators divide doubles: 0.3 is not a multiple of 0.1 for them, since 0.3 / 0.1 is not whole. Of a multiple that no
 // double holds, those are allowed whose quotient is whole among the 10,000 next to zero on either side, and beyond them
 // the whole numbers (where the error of the double cannot change their quotients).
 StateId number(Builder& b, const NumberBounds& bounds, std::string_view where, StateId next);

@@ -45,7 +45,7 @@ double LayerCosting::expert_rows(const nn::MoeSpec& spec) const {
 // A product reads a weight once forward, once for the gradient of its inputs, and adds to the weight's gradient.
 void LayerCosting::products(const LayerPart& kind, double rows, LayerWork& work) const {
   const double flops_rate = device_.flops(), bytes_rate = device_.bytes_per_s();
-  for (const Product& p : kind.products) {
+  for (const Matrices& p : kind.products) {
     double m = rows;
     if (p.expert) {
       for (const models::PartSpec& part : kind.parts) {
@@ -96,7 +96,7 @@ void LayerCosting::stream_calls(const models::PartSpec& part, LayerWork& work) c
 // Products that read the stream give sums over y; those that write it get theirs backward (nn/hidden_parallel.h).
 void LayerCosting::hidden_calls(const LayerPart& kind, LayerWork& work) const {
   if (y_ == 1) return;
-  for (const Product& p : kind.products) {
+  for (const Matrices& p : kind.products) {
     const nn::HiddenSide side = p.expert ? nn::HiddenSide::none : nn::hidden_side(p.role);
     if (side == nn::HiddenSide::reads)
       work.calls_forward.push_back({Op::all_reduce, Axis::hidden, sum_ * tokens_ * p.rows * p.count});

@@ -45,7 +45,7 @@ void add(LayerPart& to, const models::TensorSpec& tensor) {
   if (!multiplied) return;
   const auto stack = static_cast<double>(tensor.shape.rank == 3 ? tensor.shape[0] : 1);
   const auto rows = static_cast<double>(tensor.rows()), cols = static_cast<double>(tensor.cols());
-  for (Product& p : to.products) {
+  for (Matrices& p : to.products) {
     if (p.role == tensor.role && p.rows == rows && p.cols == cols) {
       p.count += stack;
       return;

@@ -19,7 +19,7 @@ namespace braid::layout {
 inline double real(int64_t n) { return static_cast<double>(n); }
 
 // Equal matrices of a layer, as a rank has them.
-struct Product {
+struct Matrices {
   ParamRole role = ParamRole::none;
   double rows = 0, cols = 0, count = 1;
   bool expert = false;
@@ -28,7 +28,7 @@ struct Product {
 // A layer as a rank has it; also the prediction block, and what belongs to no layer.
 struct LayerPart {
   std::vector<models::PartSpec> parts{};
-  std::vector<Product> products{};
+  std::vector<Matrices> products{};
   double dense = 0, experts = 0;  // parameters
 };
 

@@ -34,7 +34,7 @@ class Passes {
 
   Pass layer(const LayerPart& kind, const Rows& rows) const {
     Pass pass;
-    for (const Product& p : kind.products) {
+    for (const Matrices& p : kind.products) {
       double m = rows.tokens, read = p.count;  // matrices that are read
       if (p.expert) {
         const nn::MoeSpec& moe = *moe_of(kind);

@@ -11,7 +11,7 @@ namespace {
 
 // Codes 4 q to 4 q + 3 of eight rows in vector q; scales of the rows by blocks, and minima.
 template <class Type>
-struct Tile {
+struct CodeTile {
   static constexpr bool kMin = Type::kZero == 0;
   static constexpr int kBlocks = kHalf / Type::kGrain;
   __m256i fours[8];
@@ -88,8 +88,8 @@ BRAID_READ inline __m256 diagonal(const __m256* v) {
 
 // Part i of eight rows.
 template <class Type>
-BRAID_READ inline Tile<Type> tile_at(const Row* rows, int64_t i) {
-  Tile<Type> tile;
+BRAID_READ inline CodeTile<Type> tile_at(const Row* rows, int64_t i) {
+  CodeTile<Type> tile;
   __m256 scales[8], minima[8];
   constexpr bool kHalves = ScaledByHalves<Type>;
   if constexpr (!TwoInAByte<Type> || !kHalves) {
@@ -112,12 +112,13 @@ BRAID_READ inline Tile<Type> tile_at(const Row* rows, int64_t i) {
   }
   if constexpr (kHalves) {
     tile.scales[0] = halves_of(rows, i * Type::kBytes + Type::kScaleAt);
-    if constexpr (Tile<Type>::kMin) tile.min = halves_of(rows, i * Type::kBytes + Type::kMinAt);
+    if constexpr (CodeTile<Type>::kMin) tile.min = halves_of(rows, i * Type::kBytes + Type::kMinAt);
   } else {
     const __m256 low = diagonal(scales), high = diagonal(scales + 4);
     tile.scales[0] = _mm256_permute2f128_ps(low, high, 0x20);
-    if (Tile<Type>::kBlocks == 2) tile.scales[Tile<Type>::kBlocks - 1] = _mm256_permute2f128_ps(low, high, 0x31);
-    if (Tile<Type>::kMin) tile.min = _mm256_permute2f128_ps(diagonal(minima), diagonal(minima + 4), 0x20);
+    if (CodeTile<Type>::kBlocks == 2)
+      tile.scales[CodeTile<Type>::kBlocks - 1] = _mm256_permute2f128_ps(low, high, 0x31);
+    if (CodeTile<Type>::kMin) tile.min = _mm256_permute2f128_ps(diagonal(minima), diagonal(minima + 4), 0x20);
   }
   return tile;
 }
@@ -137,7 +138,7 @@ inline void find_rows(const Columns& w, int64_t first, Row (&rows)[kCount]) {
 // Units of codes_a8_kernel.h; values beyond the depth repeat the part before it.
 template <class Type>
 BRAID_DOT void columns_of(const Columns& w, int64_t k, int64_t n, std::byte* units) {
-  using Tiled = Tile<Type>;
+  using Tiled = CodeTile<Type>;
   constexpr int64_t kStepBlocks = kStep / Type::kGrain;
   Row rows[16];
   find_rows(w, 0, rows);
@@ -159,7 +160,7 @@ BRAID_DOT void columns_of(const Columns& w, int64_t k, int64_t n, std::byte* uni
 // A few rows of x by eight rows of w, without units. Lanes of the sums are rows of w; bit-identical to strips.
 template <class Type, int kRows>
 struct Few {
-  using Tiled = Tile<Type>;
+  using Tiled = CodeTile<Type>;
   static constexpr bool kDigits = Type::kTop > 127;  // codes are taken as two digits of 4 bits
   static constexpr int kQuads = 8 / Tiled::kBlocks, kSpan = std::min(a8::quads_of_a_sum(Type::kTop), kQuads);
 

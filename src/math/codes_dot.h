@@ -8,7 +8,7 @@
 // multiplies words, q whole and u widened; the sum is the same. It is multiplied by the scale of its block and added to
 // FP32 sums, 16 of them in parallel, which are reduced at the end of the row; types with a minimum per block add that
 // times sum(q). A result depends on x's row and w's row alone. Against the product in BF16 the rounding of x adds 3e-5
-// of the result's size (docs/internals/cpu.md, Weights in codes; math_test has the bound).
+// of the result's size (docs/internals/cpu.md, Weights in codes, 8-bit activations; math_test has the bound).
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -19,7 +19,7 @@ constexpr const char* kNames[] = {"hidden",  "ffn",        "heads",      "kv_gro
                                   "experts", "expert_ffn", "shared_ffn", "latent",    "layers"};
 static_assert(std::size(kNames) == kAxes);
 
-// Widths stay multiples of 16, the block of NVFP4, and of more where there are many; what is no multiple of 16 stays
+// Widths stay multiples of 16, the block of NVFP4, and of more where there are many; what is not a multiple of 16 stays
 // one of the power of two, up to 8, that divides it.
 int64_t step_of(int64_t width) {
   int64_t step = 1;

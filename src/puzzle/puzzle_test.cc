@@ -363,11 +363,11 @@ TEST(Variants, AreCombinationsOfTheSizesOfABlock) {
 TEST(Variants, Refusals) {
   const models::Config config = models::load_config(io::find_model(support::data("hf/nemotron-h-latent-mtp")));
   const auto refused = [&](const std::string& text) { return error_of([&] { sites_of(config, lists_of(text)); }); };
-  EXPECT_NE(refused(R"({"width": [1]})").find("is no kind of variant"), std::string::npos);
-  EXPECT_NE(refused(R"({"experts": 3})").find("is no list of sizes"), std::string::npos);
-  EXPECT_NE(refused(R"({"experts": ["half"]})").find("is no variant"), std::string::npos);
+  EXPECT_NE(refused(R"({"width": [1]})").find("is not a kind of variant"), std::string::npos);
+  EXPECT_NE(refused(R"({"experts": 3})").find("is not a list of sizes"), std::string::npos);
+  EXPECT_NE(refused(R"({"experts": ["half"]})").find("is not a variant"), std::string::npos);
   EXPECT_NE(refused(R"({"experts": [-1]})").find("experts[0]"), std::string::npos);
-  EXPECT_NE(refused(R"({"moe": [0.5]})").find("is no variant"), std::string::npos);
+  EXPECT_NE(refused(R"({"moe": [0.5]})").find("is not a variant"), std::string::npos);
   EXPECT_NE(refused(R"({"ffn": [0.5]})").find("no such blocks"), std::string::npos);
   EXPECT_NE(refused(R"({"attention": ["linear"]})").find("can be linear"), std::string::npos);
   EXPECT_NE(refused(R"({"keep": [99]})").find("no such layer"), std::string::npos);

@@ -38,14 +38,14 @@ const Word* find_word(const std::string& word) {
 Lists::Entry read_entry(const io::Json& list, bool has_sizes) {
   constexpr size_t kMost = 64;
   if (!list.is_array() || list.items().size() > kMost)
-    list.refuse("is no list of sizes", fmt::format("up to {} sizes, \"linear\" or \"none\"", kMost));
+    list.refuse("is not a list of sizes", fmt::format("up to {} sizes, \"linear\" or \"none\"", kMost));
   Lists::Entry entry;
   for (const io::Json& item : list.items()) {
     const std::string word = item.is_string() ? item.as_string() : "";
     if (word == "linear") {
       entry.linear = true;
     } else if (word != "none" && (item.is_string() || !has_sizes)) {
-      item.refuse("is no variant", has_sizes ? "a size, \"linear\" or \"none\"" : "\"linear\" or \"none\"");
+      item.refuse("is not a variant", has_sizes ? "a size, \"linear\" or \"none\"" : "\"linear\" or \"none\"");
     } else if (const double size = item.is_string() ? 0 : item.as_number({0, 1 << 24}); size > 0) {
       entry.sizes.push_back(size);
     } else {
@@ -207,11 +207,11 @@ class SiteMaker {
 bool has_two_parts(const Config& config) { return is_transformer(config); }
 
 Lists read_lists(const io::Json& json) {
-  if (!json.is_object()) json.refuse("is no table of variants", "ffn = [0.5, \"none\"], ...");
+  if (!json.is_object()) json.refuse("is not a table of variants", "ffn = [0.5, \"none\"], ...");
   Lists lists{.asked = true};
   for (const auto& [word, value] : json.members()) {
     if (word == "keep") {
-      if (!value.is_array()) value.refuse("is no list of layers", "[0, 3]");
+      if (!value.is_array()) value.refuse("is not a list of layers", "[0, 3]");
       for (const io::Json& layer : value.items()) lists.keep.insert(layer.as_int({0, 1 << 20}));
       continue;
     }
@@ -219,7 +219,7 @@ Lists read_lists(const io::Json& json) {
     if (!known) {
       std::vector<const char*> words;
       for (const Word& w : kWords) words.push_back(w.word);
-      value.refuse("is no kind of variant", fmt::format("{} or keep", fmt::join(words, ", ")));
+      value.refuse("is not a kind of variant", fmt::format("{} or keep", fmt::join(words, ", ")));
     }
     lists.of[word] = read_entry(value, known->has_sizes);
   }

@@ -67,7 +67,7 @@ Form choice_form(const std::string& where, const ordered_json& given) {
   std::vector<std::string> texts;
   for (const ordered_json& text : given) {
     if (!text.is_string() || text.get_ref<const std::string&>().empty())
-      refuse(fmt::format("'{}' has an empty text, or what is no text", where));
+      refuse(fmt::format("'{}' has an empty text, or what is not a text", where));
     texts.push_back(text);
   }
   return {where, "choice " + given.dump(),

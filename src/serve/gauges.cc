@@ -100,7 +100,7 @@ std::string histogram_text(const char* name, const char* help, const std::string
                            count, h.sum, model, labels);
 }
 
-// What is no plain number.
+// What is not a plain number.
 std::string further_text(const Counters& c, const std::string& model) {
   const double used =
       c.memory.bytes_max > 0 ? static_cast<double>(c.memory.bytes) / static_cast<double>(c.memory.bytes_max) : 0;

@@ -19,7 +19,7 @@ class Problem {
   Problem(const graph::Csr& csr, int64_t width);
   // Null where the way cannot run this.
   std::function<void()> run(const Way& way);
-  // A row of the op's table that is no way, since it sums in another order; null where it refuses.
+  // A row of the op's table that is not a way, since it sums in another order; null where it refuses.
   std::function<void()> run(const char* row);
   double pack_seconds();  // to make the pack, CPU time of the least of three
 

@@ -8,7 +8,7 @@ namespace braid::text {
 
 class JsonCall {
  public:
-  // False: this is no call, or no longer JSON.
+  // False: this is not a call, or no longer JSON.
   bool push(char ch);
   bool done() const { return scanner_.done(); }
 

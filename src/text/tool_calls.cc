@@ -147,7 +147,7 @@ bool ToolCallStream::read_name() {
   return true;
 }
 
-// Between the values of a call: whatever is no tag is dropped.
+// Between the values of a call: whatever is not a tag is dropped.
 bool ToolCallStream::read_parameters() {
   const std::string_view tags[] = {kParameter, kFunctionEnd, kEnds[kind_]};
   size_t at = held_.npos, which = 0, partial = 0;

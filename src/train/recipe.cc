@@ -474,7 +474,7 @@ data::DataSpec data_spec(const Recipe& recipe) {
   spec.seed = static_cast<uint64_t>(recipe.seed);
   spec.goldfish.k = recipe.loss.goldfish_k;
   spec.goldfish.seed = static_cast<uint64_t>(recipe.loss.goldfish_seed);
-  spec.goldfish.by_place = recipe.loss.goldfish == "place";
+  spec.goldfish.by_position = recipe.loss.goldfish == "place";
   const std::string& advantage = recipe.policy.advantage;
   spec.rated = recipe.preference.kind == "rpo" || (advantage != "none" && advantage != "teacher");
   return spec;

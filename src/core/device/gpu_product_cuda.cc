@@ -62,8 +62,8 @@ struct LtProduct {
         lw(w.dtype, w.dim(0), w.dim(1), w.strides[0]),
         ly(y.dtype, y.dim(0), y.dim(1), y.strides[0]) {
     cuda_check(cublasLtMatmulDescCreate(&what, CUBLAS_COMPUTE_32F, CUDA_R_32F), "no product");
-    const cublasOperation_t turned = CUBLAS_OP_T;
-    cuda_check(cublasLtMatmulDescSetAttribute(what, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof(turned)),
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    cuda_check(cublasLtMatmulDescSetAttribute(what, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
                "no product");
   }
   LtProduct(const LtProduct&) = delete;
