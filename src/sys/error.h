@@ -26,8 +26,7 @@ class Error : public std::exception {
   std::string text_;
 };
 
-// The one form of a message: `[where] what happened; got X; expected Y; try Z`. Empty parts are left out; where it
-// names a path or an argument that is empty, it shows "".
+// The one form of a message: `[where] what happened; got X; expected Y; try Z`. Empty parts are left out (not `where`).
 struct Message {
   std::string what, got{}, expected{}, hint{};
 };
