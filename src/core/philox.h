@@ -26,11 +26,6 @@ inline std::array<uint32_t, 4> philox(const RandomKey& key, uint64_t index, uint
 // In (0, 1): 24 bits, never an end point.
 inline float uniform(uint32_t bits) { return (static_cast<float>(bits >> 8) + 0.5f) * 0x1p-24f; }
 
-// In [0, n) for n < 2^32: the high half of a product, unbiased enough while n is far below 2^32.
-inline int64_t below(uint32_t bits, int64_t n) {
-  return static_cast<int64_t>(static_cast<uint64_t>(bits) * static_cast<uint64_t>(n) >> 32);
-}
-
 // Four standard normal numbers (Box-Muller).
 inline std::array<float, 4> normal4(const RandomKey& key, uint64_t index) {
   const auto r = philox(key, index);

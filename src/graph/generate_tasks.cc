@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/philox.h"
+#include "graph/draws.h"
 
 namespace braid::graph {
 namespace {

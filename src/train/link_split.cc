@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/philox.h"
+#include "graph/draws.h"
 
 namespace braid::train {
 namespace {
@@ -51,8 +52,8 @@ std::vector<graph::Edge> draw_negatives(const graph::Csr& csr, std::span<const g
   for (size_t i = 0; i < positives.size(); ++i) {
     for (uint32_t attempt = 0; attempt < kTries; ++attempt) {
       const auto r = philox({seed, kNegatives}, step << 32 | i, attempt);
-      const graph::Edge pair{bipartite ? positives[i].source : static_cast<int32_t>(below(r[0], csr.cols)),
-                             static_cast<int32_t>(below(r[1], csr.rows))};
+      const graph::Edge pair{bipartite ? positives[i].source : static_cast<int32_t>(graph::below(r[0], csr.cols)),
+                             static_cast<int32_t>(graph::below(r[1], csr.rows))};
       if ((!bipartite && pair.source == pair.target) || joined(csr, pair, bipartite)) continue;
       pairs.push_back(pair);
       break;
