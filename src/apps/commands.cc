@@ -19,6 +19,8 @@ const Command kCommands[] = {
     {"quantize", "large matrices in FP8 or in 3 to 8 bits, as a folder", &setup_quantize, "models"},
     {"prune", "fewer channels, heads, experts or layers, to a target", &setup_prune, "training"},
     {"search", "the best variant of each layer within limits of cost", &setup_search, "training"},
+    {"nest", "units in order of importance: smaller models are its prefixes", &setup_nest, "training"},
+    {"slice", "one of the models inside a nested one, as a folder", &setup_slice, "training"},
     {"merge", "a model with its adapter added, as a new folder", &setup_merge, "training"},
     {"convert", "a folder as a GGUF file for llama.cpp, and back", &setup_convert, "models"},
     {"list", "models on this machine, and whether they run here", &setup_list, "models"},

@@ -1,21 +1,17 @@
 // braid prune: a smaller model from a model: channels, heads, experts and layers of the least importance left out.
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "apps/commands.h"
-#include "apps/model_args.h"
-#include "data/read_text.h"
+#include "apps/cut_args.h"
 #include "models/presets.h"
 #include "prune/prune.h"
-#include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
-#include "sys/parallel.h"
 
 namespace braid::apps {
 namespace {
@@ -23,13 +19,10 @@ namespace {
 using nlohmann::ordered_json;
 
 struct PruneArgs {
-  std::string model, out, data, kind, target, score = "minitron";
-  prune::Options prune;
-  int64_t seed = 0, threads = 0;
+  std::string model, out, target;
+  CutArgs cut;
   bool json = false;
 };
-
-const std::vector<std::string> kScores = {"minitron", "reap", "taylor", "random"};
 
 // "ffn 192, layers 9": what differs from the whole.
 std::string text_of(const prune::Sizes& sizes, const char* none) {
@@ -89,18 +82,9 @@ void print_text(const PruneArgs& o, const prune::Report& r) {
              report::counted(r.samples, "sample"), r.tokens);
 }
 
-ordered_json sizes_of(const prune::Sizes& sizes, const prune::Sizes& full) {
-  ordered_json j = ordered_json::object();
-  for (size_t i = 0; i < prune::kAxes; ++i) {
-    const auto axis = static_cast<prune::Axis>(i);
-    if (full[axis] > 0) j[name_of(axis)] = sizes[axis] > 0 ? sizes[axis] : full[axis];
-  }
-  return j;
-}
-
 ordered_json json_of(const prune::Candidate& c, const prune::Sizes& full) {
   return {{"params", c.cost.params}, {"active", c.cost.active}, {"bytes", c.bytes},
-          {"tokens_s", c.tokens_s},  {"loss", c.loss},          {"sizes", sizes_of(c.sizes, full)}};
+          {"tokens_s", c.tokens_s},  {"loss", c.loss},          {"sizes", sizes_json(c.sizes, full)}};
 }
 
 ordered_json json_of(const prune::Shown& s, double loss, const prune::Sizes& full) {
@@ -122,7 +106,7 @@ void print_json(const PruneArgs& o, const prune::Report& r) {
   const ordered_json j = {{"model", o.model},
                           {"output", o.out},
                           {"target", o.target},
-                          {"score", o.score},
+                          {"score", o.cut.score},
                           {"samples", r.samples},
                           {"tokens", r.tokens},
                           {"before", json_of(r.parent, r.parent_loss, r.full)},
@@ -132,39 +116,15 @@ void print_json(const PruneArgs& o, const prune::Report& r) {
   fmt::print("{}\n", j.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
 }
 
-void check(PruneArgs& o) {
-  if (o.data.empty()) fail("prune", {.what = "there is no data to calibrate with", .hint = "--data FILE"});
-  if (o.target.empty()) fail("prune", {.what = "no target is given", .hint = "--target params=0.75"});
-  o.prune.target = prune::parse_target(o.target);
-  check_range("--samples", o.prune.samples, 1, 1 << 20);
-  check_range("--length", o.prune.length, 2, 1 << 17);
-  check_range("--quick", o.prune.quick, 1, 1 << 20);
-  check_range("--candidates", o.prune.candidates, 1, 1024);
-  check_range("--threads", o.threads, 0, 1024);
-  for (const auto& [flag, share] :
-       {std::pair("--min-width", o.prune.floors.width), std::pair("--min-depth", o.prune.floors.depth)}) {
-    if (!(share > 0 && share <= 1))
-      fail(flag, {.what = "is out of range", .got = fmt::format("{}", share), .expected = "above 0, up to 1"});
-  }
-  o.prune.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
-  o.prune.seed = static_cast<uint64_t>(o.seed);
-  o.prune.score = static_cast<prune::ScoreKind>(std::find(kScores.begin(), kScores.end(), o.score) - kScores.begin());
-}
-
 int prune_command(PruneArgs o) {
-  check(o);
-  data::DataSpec data{.kind = o.kind, .path = o.data, .batch = 1, .length = o.prune.length, .seed = o.prune.seed};
-  if ((o.kind.empty() ? data::kind_of(o.data) : o.kind) == "ids") data.batch = data.length = 0;  // as they are stored
+  o.cut.check("prune");
+  if (o.target.empty()) fail("prune", {.what = "no target is given", .hint = "--target params=0.75"});
+  o.cut.prune.target = prune::parse_target(o.target);
   sys::catch_requests_to_stop();
-  std::optional<report::Progress> progress;
-  std::string current;
-  const auto stage = [&](const char* name, int64_t done, int64_t total) {
-    if (current != name) progress.emplace(current = name, total);
-    progress->at(done);
-    return sys::caught_signal() == 0;
-  };
-  const prune::Report report = prune::prune_model(models::find_weights(o.model), data, o.out, o.prune, stage);
-  progress.reset();
+  Stages stages;
+  const prune::Report report =
+      prune::prune_model(models::find_weights(o.model), o.cut.spec(), o.out, o.cut.prune, std::ref(stages));
+  stages.end();
   if (!report.whole) return 128 + sys::caught_signal();
   if (o.json)
     print_json(o, report);
@@ -179,24 +139,9 @@ Action setup_prune(Cli& cli) {
   auto o = std::make_shared<PruneArgs>();
   cli.positional("model", o->model, "a folder, org/name of the Hugging Face cache, or tiny");
   cli.positional("out", o->out, "the folder to create");
-  cli.option("--data F", o->data, "calibration data: text, JSON lines, or token ids, as braid train reads them");
-  cli.choice("--kind", o->kind, data::kKinds, "of the data; default: guessed from the path");
   cli.option("--target", o->target,
              "params=0.75 (a share, or a number), active=.., gib=4 or 75%, or tok_s=200 or 1.3x, measured");
-  cli.option("--axes", o->prune.axes,
-             "what may be cut: hidden, ffn, heads, kv_groups, mamba_heads, mamba_head_dim, experts, expert_ffn, "
-             "shared_ffn, latent, layers; default: all that the model has");
-  cli.choice(
-      "--score", o->score, kScores,
-      "importance: activations (reap: experts over the tokens that chose them), gradients times weights, or none");
-  cli.option("--samples", o->prune.samples, "rows of data that are read");
-  cli.option("--length", o->prune.length, "tokens of a row");
-  cli.option("--quick", o->prune.quick, "rows on which candidates are compared");
-  cli.option("--candidates", o->prune.candidates, "combinations of cuts whose loss is measured");
-  cli.option("--min-width", o->prune.floors.width, "the least share of an axis that stays");
-  cli.option("--min-depth", o->prune.floors.depth, "the least share of the layers that stays");
-  cli.option("--seed", o->seed, "of the order of the data, and of --score random");
-  cli.option("-t,--threads", o->threads, "0: one per core");
+  o->cut.declare(cli);
   cli.flag("--json", o->json, "print one JSON object");
   return [o] { return prune_command(*o); };
 }

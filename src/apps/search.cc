@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "apps/commands.h"
+#include "apps/cut_args.h"
 #include "apps/model_args.h"
 #include "apps/result.h"
 #include "apps/search_report.h"
@@ -16,7 +17,6 @@
 #include "io/toml.h"
 #include "models/presets.h"
 #include "puzzle/search.h"
-#include "report/progress.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "sys/parallel.h"
@@ -92,19 +92,13 @@ int search_command(SearchArgs o) {
   if (o.model.empty())
     fail("search", {.what = "no model is named", .hint = "braid search MODEL OUT, or --solve INSTANCE.json"});
   check(o);
-  data::DataSpec data{.kind = o.kind, .path = o.data, .batch = 1, .length = o.puzzle.row, .seed = o.puzzle.seed};
-  if ((o.kind.empty() ? data::kind_of(o.data) : o.kind) == "ids") data.batch = data.length = 0;  // as they are stored
+  const data::DataSpec data = rows_of(o.data, o.kind, o.puzzle.row, o.puzzle.seed);
   sys::catch_requests_to_stop();
   sys::end_at_second_interrupt();
-  std::optional<report::Progress> progress;
-  std::string current;
-  const auto stage = [&](const char* name, int64_t done, int64_t total) {
-    if (current != name) progress.emplace(current = name, total);
-    progress->at(done);
-    return sys::caught_signal() == 0;
-  };
-  const puzzle::Report report = puzzle::search_model(models::find_weights(o.model), data, o.out, o.puzzle, stage);
-  progress.reset();
+  Stages stages;
+  const puzzle::Report report =
+      puzzle::search_model(models::find_weights(o.model), data, o.out, o.puzzle, std::ref(stages));
+  stages.end();
   if (!report.whole) return 128 + sys::caught_signal();
   if (o.json)
     print_search_json(report, o.model, o.out, o.score);

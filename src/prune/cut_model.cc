@@ -77,14 +77,6 @@ const std::vector<int64_t>& kept_of(const Keep& keep, const Layout& layout, Labe
   return label == Label::hidden ? keep.hidden : keep.of_layer.at(layout.spec.layer)[label];
 }
 
-// Groups of Mamba's gated norm; 1 for the norms of the residual stream.
-int64_t groups_of(const Config& config, const Layout& layout) {
-  if (layout.spec.role != ParamRole::gated_norm) return 1;
-  const auto index = static_cast<size_t>(layout.spec.layer), depth = config.layers.size();
-  const models::LayerSpec& layer = index < depth ? config.layers[index] : config.mtp->layers[index - depth];
-  return std::get<nn::Mamba2Spec>(layer.parts[0].block).groups;
-}
-
 std::vector<float> norm_scale(std::span<const double> energy, std::span<const int64_t> kept, int64_t groups) {
   const auto size = static_cast<int64_t>(energy.size()) / groups, stay = std::ssize(kept) / groups;
   std::vector<float> scale(kept.size());
@@ -102,6 +94,13 @@ std::vector<float> norm_scale(std::span<const double> energy, std::span<const in
 
 }  // namespace
 
+int64_t norm_groups(const Config& config, const Layout& layout) {
+  if (layout.spec.role != ParamRole::gated_norm) return 1;
+  const auto index = static_cast<size_t>(layout.spec.layer), depth = config.layers.size();
+  const models::LayerSpec& layer = index < depth ? config.layers[index] : config.mtp->layers[index - depth];
+  return std::get<nn::Mamba2Spec>(layer.parts[0].block).groups;
+}
+
 void keep_units(const BlockSpec& was, const BlockSpec& is, const Scores& scores, int layer, LayerKeep& keep) {
   const Chooser chooser(scores, layer, keep);
   std::visit([&](const auto& spec) { chooser(spec, std::get<std::decay_t<decltype(spec)>>(is)); }, was);
@@ -113,7 +112,7 @@ void scale_norms(const Config& config, const Layouts& layouts, const Scores& sco
     const Label label = layout.cols[0].label;
     if (label != Label::hidden && !keep.of_layer.contains(layout.spec.layer)) continue;
     const std::vector<int64_t>& kept = kept_of(keep, layout, label);
-    if (kept.size() < energy.size()) keep.norm_scale[name] = norm_scale(energy, kept, groups_of(config, layout));
+    if (kept.size() < energy.size()) keep.norm_scale[name] = norm_scale(energy, kept, norm_groups(config, layout));
   }
 }
 
@@ -159,12 +158,11 @@ std::vector<int64_t> indices(const Keep& keep, const Layout& layout, const std::
   return list;
 }
 
-void gather_rows(const View& from, int64_t first, std::span<const int64_t> rows, std::span<const int64_t> cols,
-                 std::byte* to) {
+void gather_rows(const View& from, std::span<const int64_t> rows, std::span<const int64_t> cols, std::byte* to) {
   const auto size = static_cast<size_t>(size_of(from.dtype));
-  const bool whole = std::ssize(cols) == from.dim(1);
+  const bool whole = std::ssize(cols) == from.dim(1) && std::is_sorted(cols.begin(), cols.end());
   for (const int64_t r : rows) {
-    const std::byte* row = from.data + (first + r) * from.stride(0) * static_cast<int64_t>(size);
+    const std::byte* row = from.data + r * from.stride(0) * static_cast<int64_t>(size);
     if (whole) {
       std::memcpy(to, row, cols.size() * size);
     } else {
@@ -191,6 +189,20 @@ const Layout& CutSource::origin(const nn::ParamRequest& request) const {
   return layouts_.of_expert(request.stack, static_cast<int>(experts[static_cast<size_t>(request.expert)]));
 }
 
+std::vector<Places> CutSource::places_of(const nn::ParamRequest& request) const {
+  const Layout& layout = origin(request);
+  const auto of = [&](int64_t expert) {
+    return Places{indices(keep_, layout, layout.rows, expert), indices(keep_, layout, layout.cols, expert)};
+  };
+  if (!layout.stack) return {of(layout.spec.expert)};
+  std::vector<Places> list;
+  for (const int64_t e : keep_.of_layer.at(layout.spec.layer)[Label::experts]) {
+    list.push_back(of(e));
+    for (int64_t& row : list.back().rows) row += e * layout.spec.shape[1];
+  }
+  return list;
+}
+
 Param CutSource::cut(const nn::ParamRequest& request) {
   if (const Replacement* own = replacement(request.name)) {
     const View& v = own->value;
@@ -201,18 +213,10 @@ Param CutSource::cut(const nn::ParamRequest& request) {
   const Param whole = whole_.get(layout.spec);
   const View& from = whole.value.codes;
   const MutView to = store_->make(from.dtype, {request.rows(), request.cols()});
-  const auto copy = [&](int64_t first, int64_t expert, std::byte* at) {
-    const std::vector<int64_t> rows = indices(keep_, layout, layout.rows, expert),
-                               cols = indices(keep_, layout, layout.cols, expert);
-    gather_rows(from, first, rows, cols, at);
-    return std::ssize(rows) * std::ssize(cols);
-  };
   int64_t done = 0;
-  if (layout.stack) {
-    for (const int64_t e : keep_.of_layer.at(layout.spec.layer)[Label::experts])
-      done += copy(e * layout.spec.shape[1], e, to.data + done * size_of(to.dtype));
-  } else {
-    done = copy(0, layout.spec.expert, to.data);
+  for (const Places& places : places_of(request)) {
+    gather_rows(from, places.rows, places.cols, to.data + done * size_of(to.dtype));
+    done += places.count();
   }
   CHECK(done == to.count(), "{}: {} of {} values", request.name, done, to.count());
   if (const auto scale = keep_.norm_scale.find(request.name); scale != keep_.norm_scale.end()) {

@@ -18,7 +18,7 @@
 
 namespace braid::prune {
 
-// What stays of a layer, ascending, by Label. Channels of experts are chosen for each expert.
+// What stays of a layer, in the order that it then has, by Label. Channels of experts are chosen for each expert.
 struct LayerKeep {
   std::array<std::vector<int64_t>, kLabels> units{};
   std::vector<std::vector<int64_t>> expert_ffn{};  // [E of the whole]
@@ -40,6 +40,9 @@ void keep_units(const models::BlockSpec& was, const models::BlockSpec& is, const
                 LayerKeep& keep);
 void scale_norms(const models::Config& config, const Layouts& layouts, const Scores& scores, Keep& keep);
 
+// Groups of Mamba's gated norm; 1 for the norms of the residual stream.
+int64_t norm_groups(const models::Config& config, const Layout& layout);
+
 // Values of a parameter of the smaller model that are not cut from the whole one's: trained, merged or new ones, [rows,
 // cols] as products read them. `like`: for a name that the whole model lacks, the parameter whose type and spelling in
 // files it takes.
@@ -48,6 +51,12 @@ struct Replacement {
   std::string like{};
 };
 using Replacements = std::map<std::string, Replacement>;  // by name in the config
+
+// Rows and columns of a parameter as products read it, [rows, cols]; of a stack of experts the rows of all.
+struct Places {
+  std::vector<int64_t> rows{}, cols{};
+  int64_t count() const { return std::ssize(rows) * std::ssize(cols); }
+};
 
 class CutSource final : public nn::ParamSource {
  public:
@@ -62,6 +71,8 @@ class CutSource final : public nn::ParamSource {
   void make_in(WeightStore& store) { store_ = &store; }
   // What the whole model has in place of a parameter of the smaller one.
   const Layout& origin(const nn::ParamRequest& request) const;
+  // Which of its values those of the smaller one are, one after the other: of a stack a part for each expert.
+  std::vector<Places> places_of(const nn::ParamRequest& request) const;
   // Its name in the files of the whole model.
   std::string stored_name(const nn::ParamRequest& request) { return whole_.get(origin(request).spec).name; }
   Param cut(const nn::ParamRequest& request);

@@ -13,6 +13,7 @@
 #include "prune/config_edit.h"
 #include "prune/cut_model.h"
 #include "prune/measure.h"
+#include "prune/nested.h"
 #include "prune/prune_support.h"
 #include "prune/write.h"
 #include "support/golden.h"
@@ -284,6 +285,12 @@ TEST_P(Exact, ZeroUnitsAreNotMissed) {
   const auto child = cut_model(s.config, *s.layouts, keep, sizes, *s.zeroed);
   EXPECT_LT(count_of(child->config()), count_of(s.config));
   for (const data::Batch& row : rows) EXPECT_LT(difference(logits_of(*parent, row), logits_of(*child, row)), 2e-5);
+
+  // So it is where units lie in the order of their importance.
+  Keep first = first_of(s.config, order_of(s.config, s.scores), sizes);
+  scale_norms(s.config, *s.layouts, s.scores, first);
+  const auto prefix = cut_model(s.config, *s.layouts, first, sizes, *s.zeroed);
+  for (const data::Batch& row : rows) EXPECT_LT(difference(logits_of(*parent, row), logits_of(*prefix, row)), 2e-5);
 
   // As a folder it is the same model.
   const support::Folder place;

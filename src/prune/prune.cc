@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
-#include <optional>
 
 #include "engine/runner.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "models/count.h"
 #include "models/load.h"
-#include "prune/config_edit.h"
 #include "prune/cut_model.h"
-#include "prune/write.h"
+#include "prune/whole.h"
 #include "sys/error.h"
 
 namespace braid::prune {
@@ -51,128 +48,54 @@ double decode_rate(std::shared_ptr<models::Model> model, int threads) {
 class Pruner {
  public:
   Pruner(const io::ModelPath& path, const data::DataSpec& data, const Options& options, const Stage& stage)
-      : path_(path),
-        options_(options),
-        stage_(stage),
-        json_(io::Json::read(path.folder / "config.json")),
-        config_(models::load_config(path)),
-        folder_(models::open_folder(path)) {
-    if (config_.loop)
-      fail(printable(path.name), {.what = "models with recurrent depth cannot be pruned", .got = config_.family});
-    ranges_ = axes_of(config_, options.floors);
-    axes_ = parse_axes(options.axes, ranges_);
-    check_axes();
-    layouts_.emplace(config_, folder_.source.get());
-    refuse_quantised(path, *layouts_, *folder_.source);
-    model_ = whole_model(config_, *folder_.source);
-    rows_ = read_rows(data, path, config_, options.samples);
-  }
+      : path_(path), options_(options), stage_(stage), whole_(path, data, options, stage) {}
 
   Report run(const std::filesystem::path& out) {
-    Report report{.full = full_sizes(config_), .samples = std::ssize(rows_)};
-    for (const data::Batch& row : rows_) report.tokens += std::ssize(row.ids);
-    for (const Axis a : axes_) report.cut.push_back(ranges_[static_cast<size_t>(a)]);
-    if (!measure()) return report;
-    order_ = ranked(scores_.of.at({Axis::layers, -1}));
-    const CostModel costs(config_, order_);
+    Report report{.full = full_sizes(whole_.config()), .samples = std::ssize(whole_.rows()), .tokens = whole_.tokens()};
+    for (const Axis a : whole_.axes()) report.cut.push_back(whole_.ranges()[static_cast<size_t>(a)]);
+    if (!whole_.measure()) return report;
+    order_ = ranked(whole_.scores().of.at({Axis::layers, -1}));
+    const CostModel costs(whole_.config(), order_);
     Candidate whole{.cost = costs.of({})};
     whole.bytes = stored_bytes(path_.weights);
-    whole.loss = mean_loss(*model_, quick(), options_.threads);
-    whole.tokens_s = decode_rate(model_, options_.threads);
+    whole.loss = mean_loss(*whole_.model(), whole_.quick(), options_.threads);
+    whole.tokens_s = decode_rate(whole_.model(), options_.threads);
     const Trials trials{
-        .loss = [this](const Sizes& sizes) { return mean_loss(*cut(sizes), quick(), options_.threads); },
+        .loss = [this](const Sizes& sizes) { return mean_loss(*cut(sizes), whole_.quick(), options_.threads); },
         .tokens_s = [this](const Sizes& sizes) { return decode_rate(cut(sizes), options_.threads); }};
-    report.found =
-        search(ranges_, whole, costs, {.target = options_.target, .axes = axes_, .candidates = options_.candidates},
-               trials, [this](int64_t done, int64_t total) { return stage_("trying cuts", done, total); });
+    report.found = search(whole_.ranges(), whole, costs,
+                          {.target = options_.target, .axes = whole_.axes(), .candidates = options_.candidates}, trials,
+                          [this](int64_t done, int64_t total) { return stage_("trying cuts", done, total); });
     report.parent = shown(whole);
     if (report.found.tried.empty()) return report;
     report.child = shown(report.found.tried[0]);
-    if (!write(out, report.child.candidate.sizes)) return report;
-    report.parent_loss = mean_loss(*model_, rows_, options_.threads);
+    if (!whole_.write(keep(report.child.candidate.sizes), report.child.candidate.sizes, out)) return report;
+    report.parent_loss = mean_loss(*whole_.model(), whole_.rows(), options_.threads);
     const io::ModelPath written{.name = out.string(), .folder = out, .weights = out};
-    report.child_loss = mean_loss(*models::load_model(written), rows_, options_.threads);
+    report.child_loss = mean_loss(*models::load_model(written), whole_.rows(), options_.threads);
     report.child.candidate.bytes = stored_bytes(out);
     report.whole = true;
     return report;
   }
 
  private:
-  // Whether the family has a config for a cut along each axis. Those that were not asked for are left out.
-  void check_axes() {
-    std::vector<Axis> sayable;
-    for (const Axis a : axes_) {
-      Sizes sizes;
-      sizes[a] = ranges_[static_cast<size_t>(a)].least;
-      std::vector<int64_t> layers(static_cast<size_t>(a == Axis::layers ? sizes[a] : std::ssize(config_.layers)));
-      std::iota(layers.begin(), layers.end(), 0);
-      try {
-        (void)small_config_text(json_, resized(config_, sizes, layers), layers);
-        sayable.push_back(a);
-      } catch (const Error&) {
-        if (!options_.axes.empty()) throw;
-      }
-    }
-    axes_ = std::move(sayable);
-    if (axes_.empty()) fail("prune", {.what = "the model cannot be cut along any axis"});
-  }
-
-  std::span<const data::Batch> quick() const {
-    return std::span(rows_).first(static_cast<size_t>(std::min(options_.quick, std::ssize(rows_))));
-  }
-
-  // The energies that norms are scaled by are measured whatever the score.
-  bool measure() {
-    bool whole = true;
-    const auto stage = [&](const char* name) {
-      return [this, name, &whole](int64_t done) { return whole = stage_(name, done, std::ssize(rows_)); };
-    };
-    const ExpertScore experts =
-        options_.score == ScoreKind::reap ? ExpertScore::routed_tokens : ExpertScore::all_tokens;
-    scores_ = measured_scores(*model_, rows_, experts, options_.threads, stage("measuring importance"));
-    if (whole && options_.score == ScoreKind::taylor)
-      scores_.of = taylor_scores(path_, rows_, options_.threads, stage("measuring gradients")).of;
-    if (options_.score == ScoreKind::random) scores_.of = random_scores(config_, options_.seed).of;
-    return whole;
-  }
-
-  std::shared_ptr<models::Model> cut(const Sizes& sizes) const {
-    const Keep keep = choose(config_, *layouts_, sizes, scores_);
-    return cut_model(config_, *layouts_, keep, sizes, *folder_.source);
+  Keep keep(const Sizes& sizes) const { return choose(whole_.config(), whole_.layouts(), sizes, whole_.scores()); }
+  std::shared_ptr<models::Model> cut(const Sizes& sizes) {
+    return cut_model(whole_.config(), whole_.layouts(), keep(sizes), sizes, whole_.files());
   }
 
   Shown shown(const Candidate& candidate) const {
     const int64_t depth = candidate.sizes[Axis::layers] > 0 ? candidate.sizes[Axis::layers] : std::ssize(order_);
     std::vector<int64_t> layers(order_.begin(), order_.begin() + depth);
     std::sort(layers.begin(), layers.end());
-    const models::SequenceValues v = count_sequence(resized(config_, candidate.sizes, layers));
+    const models::SequenceValues v = count_sequence(resized(whole_.config(), candidate.sizes, layers));
     return {.candidate = candidate, .state_bytes = 4 * (v.ssm + v.conv), .kv_bytes = 2 * v.kv_per_token};
-  }
-
-  bool write(const std::filesystem::path& out, const Sizes& sizes) {
-    const Keep keep = choose(config_, *layouts_, sizes, scores_);
-    const Config small = resized(config_, sizes, keep.layers);
-    const std::string text = small_config_text(json_, small, keep.layers);
-    WeightStore none;
-    CutSource source(*folder_.source, *layouts_, keep, none);
-    const bool stacked = std::any_of(layouts_->names().begin(), layouts_->names().end(),
-                                     [this](const std::string& name) { return layouts_->of(name).stack; });
-    return write_small(path_, small, source, stacked, text, out,
-                       [this](int64_t done, int64_t total) { return stage_("writing", done, total); });
   }
 
   const io::ModelPath& path_;
   const Options& options_;
   const Stage& stage_;
-  io::Json json_;
-  Config config_;
-  models::OpenFolder folder_;
-  std::array<AxisRange, kAxes> ranges_;
-  std::vector<Axis> axes_;
-  std::optional<Layouts> layouts_;
-  std::shared_ptr<models::Model> model_;
-  std::vector<data::Batch> rows_;
-  Scores scores_;
+  Whole whole_;
   std::vector<int64_t> order_;
 };
 

@@ -54,28 +54,34 @@ Scores random_scores(const Config& config, uint64_t seed) {
   return scores;
 }
 
-std::vector<int64_t> ranked(std::span<const double> scores) {
+std::vector<int64_t> ranked(std::span<const double> scores, int64_t groups) {
+  const int64_t size = std::ssize(scores) / groups;
+  CHECK(size * groups == std::ssize(scores), "{} in {} groups", scores.size(), groups);
   std::vector<int64_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
-  });
+  for (int64_t g = 0; g < groups; ++g) {
+    std::stable_sort(order.begin() + g * size, order.begin() + (g + 1) * size, [&](int64_t a, int64_t b) {
+      return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
+    });
+  }
   return order;
 }
 
 std::vector<int64_t> keep_best(std::span<const double> scores, int64_t n) { return keep_in_groups(scores, 1, n); }
 
 std::vector<int64_t> keep_in_groups(std::span<const double> scores, int64_t groups, int64_t n) {
-  const int64_t size = std::ssize(scores) / groups;
-  CHECK(size * groups == std::ssize(scores) && n % groups == 0 && n <= std::ssize(scores), "{} of {} in {} groups", n,
-        scores.size(), groups);
-  std::vector<int64_t> kept;
-  for (int64_t g = 0; g < groups; ++g) {
-    const std::vector<int64_t> order = ranked(scores.subspan(static_cast<size_t>(g * size), static_cast<size_t>(size)));
-    for (int64_t i = 0; i < n / groups; ++i) kept.push_back(g * size + order[static_cast<size_t>(i)]);
-  }
+  CHECK(n % groups == 0 && n <= std::ssize(scores), "{} of {} in {} groups", n, scores.size(), groups);
+  std::vector<int64_t> kept = first_in_groups(ranked(scores, groups), groups, n);
   std::sort(kept.begin(), kept.end());
   return kept;
+}
+
+std::vector<int64_t> first_in_groups(std::span<const int64_t> order, int64_t groups, int64_t n) {
+  const int64_t size = std::ssize(order) / groups;
+  std::vector<int64_t> list;
+  for (int64_t g = 0; g < groups; ++g)
+    list.insert(list.end(), order.begin() + g * size, order.begin() + g * size + n / groups);
+  return list;
 }
 
 std::vector<double> channels_over_heads(std::span<const double> scores, int64_t heads) {

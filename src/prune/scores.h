@@ -30,8 +30,11 @@ Scores random_scores(const models::Config& config, uint64_t seed);
 std::vector<int64_t> keep_best(std::span<const double> scores, int64_t n);
 // The same number from each of `groups` equal parts, n in all.
 std::vector<int64_t> keep_in_groups(std::span<const double> scores, int64_t groups, int64_t n);
-// All indices, the highest score first.
-std::vector<int64_t> ranked(std::span<const double> scores);
+// All indices, the highest score first; of equal parts one after the other.
+std::vector<int64_t> ranked(std::span<const double> scores, int64_t groups = 1);
+
+// The first n / groups of each of `groups` equal parts.
+std::vector<int64_t> first_in_groups(std::span<const int64_t> order, int64_t groups, int64_t n);
 
 // Of channels [H, P]: the score of a channel over all heads, and of a head over the channels `kept` (root of the sum of
 // squares). Channels are ranked for all heads alike, because P is one number.

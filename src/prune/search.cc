@@ -55,7 +55,7 @@ class Searcher {
     const Target& t = options.target;
     limit_ = t.share ? t.value * of(whole, t.what) : t.value;
     if (meets(whole, t.what, limit_))
-      fail("--target",
+      fail(options.asked,
            {.what = "the model meets it as it is", .got = text_of(t.what, of(whole, t.what), of(whole, t.what))});
     choose_grid();
   }
@@ -105,7 +105,7 @@ class Searcher {
   bool measure_single(std::vector<SingleCut>& list) {
     for (size_t i = 0; i < grid_.size(); ++i) {
       for (size_t k = 1; k < grid_[i].size(); ++k) {
-        Sizes sizes;
+        Sizes sizes = options_.base;
         sizes[options_.axes[i]] = grid_[i][k].size;
         const double loss = trials_.loss(sizes);
         grid_[i][k].loss = loss - whole_.loss;
@@ -117,7 +117,7 @@ class Searcher {
   }
 
   Candidate candidate(std::span<const size_t> at) const {
-    Candidate c;
+    Candidate c{.sizes = options_.base};
     for (size_t i = 0; i < at.size(); ++i) {
       const Point& p = grid_[i][at[i]];
       c.predicted += p.loss;
@@ -169,13 +169,14 @@ class Searcher {
     const Measure what = options_.target.what;
     const double reached = of(nearest, what), whole = of(whole_, what), share = reached / whole;
     const bool speed = what == Measure::tok_s;
-    fail("--target", {.what = fmt::format("no combination of cuts has {} {}", speed ? "at least" : "at most",
-                                          text_of(what, limit_, whole)),
-                      .got = fmt::format("{} as the nearest", text_of(what, reached, whole)),
-                      .hint = fmt::format("--target {}={:.3f}{}, more axes, or a lower --min-width or --min-depth",
-                                          kMeasures[static_cast<size_t>(what)],
-                                          speed ? std::floor(share * 1000) / 1000 : std::ceil(share * 1000) / 1000,
-                                          what == Measure::params || what == Measure::active ? "" : "x")});
+    const std::string target = fmt::format("--target {}={:.3f}{}", kMeasures[static_cast<size_t>(what)],
+                                           speed ? std::floor(share * 1000) / 1000 : std::ceil(share * 1000) / 1000,
+                                           what == Measure::params || what == Measure::active ? "" : "x");
+    fail(options_.asked, {.what = fmt::format("no combination of cuts has {} {}", speed ? "at least" : "at most",
+                                              text_of(what, limit_, whole)),
+                          .got = fmt::format("{} as the nearest", text_of(what, reached, whole)),
+                          .hint = fmt::format("{}, more axes, or a lower --min-width or --min-depth",
+                                              options_.base == Sizes{} ? target : "a larger budget")});
   }
 
   void drop_slow(std::vector<Candidate>& list) const {

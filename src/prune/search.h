@@ -45,7 +45,9 @@ struct SingleCut {
 struct SearchOptions {
   Target target{};
   std::vector<Axis> axes{};
-  int64_t candidates = 8;  // measured whole
+  int64_t candidates = 8;          // measured whole
+  Sizes base{};                    // where nothing is cut; 0: all of it
+  const char* asked = "--target";  // in messages: where the target is from
 };
 
 // What a search asks of the models that it considers.

@@ -57,7 +57,7 @@ std::vector<std::byte> stored_bytes(const nn::ParamRequest& request, const View&
 
 bool write_small(const io::ModelPath& parent, const models::Config& small, CutSource& source, bool stacked,
                  const std::string& config_text, const std::filesystem::path& out,
-                 const sys::FunctionRef<bool(int64_t, int64_t)>& progress) {
+                 const sys::FunctionRef<bool(int64_t, int64_t)>& progress, const NestedFiles& nested) {
   const io::Safetensors files(parent.weights);
   const StackedOrNot layout(stacked);
   const std::vector<models::TensorSpec> tensors = stored_inventory(small, layout),
@@ -70,7 +70,8 @@ bool write_small(const io::ModelPath& parent, const models::Config& small, CutSo
   for (size_t i = 0; i < tensors.size(); ++i) {
     const std::string stored = source.stored_name(tensors[i]);
     const std::string name = spelled(named[i].name, source.origin(tensors[i]).spec.name, stored);
-    specs.push_back({name, files.need(stored).dtype, named[i].shape});
+    const bool norm = tensors[i].role == ParamRole::norm || tensors[i].role == ParamRole::gated_norm;
+    specs.push_back({name, norm && nested.exact_norms ? DType::f32 : files.need(stored).dtype, named[i].shape});
     by_name[name] = &tensors[i];
     total += specs.back().bytes();
   }
@@ -85,6 +86,7 @@ bool write_small(const io::ModelPath& parent, const models::Config& small, CutSo
   }
   writer.finish();
   models::copy_companions(parent.folder, out);
+  if (!nested.sizes.empty()) io::write_text_file(out / kNestedFile, nested.sizes);
   io::write_text_file(out / "config.json", config_text);
   return true;
 }

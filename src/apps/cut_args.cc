@@ -1,0 +1,80 @@
+#include "apps/cut_args.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "apps/model_args.h"
+#include "data/read_text.h"
+#include "sys/error.h"
+#include "sys/interrupt.h"
+#include "sys/parallel.h"
+
+namespace braid::apps {
+namespace {
+
+const std::vector<std::string> kScores = {"minitron", "reap", "taylor", "random"};
+
+}  // namespace
+
+data::DataSpec rows_of(const std::string& path, const std::string& kind, int64_t length, uint64_t seed) {
+  data::DataSpec data{.kind = kind, .path = path, .batch = 1, .length = length, .seed = seed};
+  if ((kind.empty() ? data::kind_of(path) : kind) == "ids") data.batch = data.length = 0;  // as they are stored
+  return data;
+}
+
+bool Stages::operator()(const char* name, int64_t done, int64_t total) {
+  if (current_ != name) progress_.emplace(current_ = name, total);
+  progress_->at(done);
+  return sys::caught_signal() == 0;
+}
+
+void CutArgs::declare(Cli& cli) {
+  cli.option("--data F", data, "calibration data: text, JSON lines, or token ids, as braid train reads them");
+  cli.choice("--kind", kind, data::kKinds, "of the data; default: guessed from the path");
+  cli.option("--axes", prune.axes,
+             "what may be cut: hidden, ffn, heads, kv_groups, mamba_heads, mamba_head_dim, experts, expert_ffn, "
+             "shared_ffn, latent, layers; default: all that the model has");
+  cli.choice(
+      "--score", score, kScores,
+      "importance: activations (reap: experts over the tokens that chose them), gradients times weights, or none");
+  cli.option("--samples", prune.samples, "rows of data that are read");
+  cli.option("--length", prune.length, "tokens of a row");
+  cli.option("--quick", prune.quick, "rows on which candidates are compared");
+  cli.option("--candidates", prune.candidates, "combinations of cuts whose loss is measured");
+  cli.option("--min-width", prune.floors.width, "the least share of an axis that stays");
+  cli.option("--min-depth", prune.floors.depth, "the least share of the layers that stays");
+  cli.option("--seed", seed, "of the order of the data, and of --score random");
+  cli.option("-t,--threads", threads, "0: one per core");
+}
+
+void CutArgs::check(const char* command) {
+  if (data.empty()) fail(command, {.what = "there is no data to calibrate with", .hint = "--data FILE"});
+  check_range("--samples", prune.samples, 1, 1 << 20);
+  check_range("--length", prune.length, 2, 1 << 17);
+  check_range("--quick", prune.quick, 1, 1 << 20);
+  check_range("--candidates", prune.candidates, 1, 1024);
+  check_range("--threads", threads, 0, 1024);
+  for (const auto& [flag, share] :
+       {std::pair("--min-width", prune.floors.width), std::pair("--min-depth", prune.floors.depth)}) {
+    if (!(share > 0 && share <= 1))
+      fail(flag, {.what = "is out of range", .got = fmt::format("{}", share), .expected = "above 0, up to 1"});
+  }
+  prune.threads = threads > 0 ? static_cast<int>(threads) : sys::default_threads();
+  prune.seed = static_cast<uint64_t>(seed);
+  prune.score = static_cast<prune::ScoreKind>(std::find(kScores.begin(), kScores.end(), score) - kScores.begin());
+}
+
+nlohmann::ordered_json sizes_json(const prune::Sizes& sizes, const prune::Sizes& full) {
+  nlohmann::ordered_json j = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < prune::kAxes; ++i) {
+    const auto axis = static_cast<prune::Axis>(i);
+    if (full[axis] > 0) j[name_of(axis)] = sizes[axis] > 0 ? sizes[axis] : full[axis];
+  }
+  return j;
+}
+
+}  // namespace braid::apps
