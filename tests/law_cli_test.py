@@ -1,11 +1,14 @@
-"""braid law: a law from a table to a fit file to a plan, and what is refused.
+"""braid law: a law from a table to a fit file to a plan, the sweep that makes a table, and what is refused.
 
 usage: law_cli_test.py BRAID
 """
+import csv
 import json
+import signal
+import subprocess
 from pathlib import Path
 
-from support.program import Case, braid, main
+from support.program import Case, braid, main, start
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -43,6 +46,125 @@ class Law(Case):
         for words, says in [(["--flops", "1e18"], "not valid JSON"), ([], "no single budget"), (["--hours", "3"], "--rate"),
                             (["--flops", "-1"], "--flops")]:
             self.assertRefused(braid("law", "plan", self.table, *words), says)
+
+
+RECIPE = """
+dtype = "f32"
+steps = 16
+batch = 2
+length = 32
+[config]
+architectures = ["NemotronHForCausalLM"]
+model_type = "nemotron_h"
+dtype = "bfloat16"
+hybrid_override_pattern = "M-*"
+hidden_size = 16
+vocab_size = 16
+num_hidden_layers = 3
+num_attention_heads = 2
+num_key_value_heads = 2
+head_dim = 8
+mamba_num_heads = 2
+mamba_head_dim = 8
+ssm_state_size = 8
+n_groups = 1
+conv_kernel = 4
+chunk_size = 16
+intermediate_size = 32
+mlp_hidden_act = "relu2"
+max_position_embeddings = 32
+tie_word_embeddings = false
+layer_norm_epsilon = 1e-5
+[data]
+kind = "markov"
+states = 16
+[optimizer]
+lr = 1e-2
+[schedule]
+warmup = 2
+[eval]
+batches = 2
+"""
+
+
+class Sweep(Case):
+    def setUp(self):
+        self.folder = self.new_folder()
+        self.recipe = self.folder / "recipe.toml"
+        self.recipe.write_text(RECIPE)
+
+    def sweep(self, *words, name="sweep"):
+        return braid("law", "sweep", self.recipe, "--dir", self.folder / name, "-t", 1, *words)
+
+    def rows(self, name="sweep"):
+        with open(self.folder / name / "runs.csv", newline="") as file:
+            return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+    def test_a_row_is_a_run_of_its_own(self):
+        """Each row is what braid train gives from scratch with the schedule wsd: shapes, costs and the loss's every bit."""
+        done = self.sweep("--grid", "8x2 16x3", "--points", 2, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([(r["run"], r["steps"]) for r in lines],
+                         [("w8-d2", 8), ("w8-d2", 16), ("w16-d3", 8), ("w16-d3", 16)])
+        sizes = {"w8-d2": ["config.hidden_size=8", "config.num_attention_heads=1", "config.num_key_value_heads=1",
+                           "config.mamba_num_heads=1", "config.intermediate_size=16", "config.num_hidden_layers=2",
+                           "config.hybrid_override_pattern=M-", "optimizer.lr=2e-2"], "w16-d3": []}
+        for row in lines:
+            words = [self.recipe, *sizes[row["run"]], f"steps={row['steps']}", "schedule.kind=wsd",
+                     f"schedule.decay={row['steps'] - int(row['steps'] * 0.8)}"]
+            plan = json.loads(braid("train", *words, "--dry-run", "--json", f"out={self.folder}/none").stdout)
+            self.assertEqual(row["params"], plan["parameters"])
+            self.assertEqual(row["tokens"], 64 * row["steps"])
+            self.assertAlmostEqual(row["flops"] / (plan["flops_per_token_by_formula"] * row["tokens"]), 1, 9)
+            out = self.folder / f"{row['run']}-{row['steps']}"
+            log = braid("train", *words, f"out={out}", f"eval.every={row['steps']}", "-t", 1, "--json").stdout
+            held_out = [json.loads(line) for line in log.splitlines() if "held_out" in line][-1]
+            self.assertEqual(row["loss"], held_out["held_out_loss"])
+        self.assertEqual([float(r["loss"]) for r in self.rows()], [round(r["loss"], 6) for r in lines])
+
+    def test_stopped_and_extended(self):
+        """A sweep that a signal stopped has the rows of one that was not; a larger grid and longer runs add rows."""
+        words = ["--grid", "8,16x2", "--points", 3, "steps=160", "optimizer.lr=1e-3"]
+        self.assertEqual(self.sweep(*words, name="whole").returncode, 0)
+        process = start("law", "sweep", self.recipe, "--dir", self.folder / "sweep", "-t", 1, *words, "--json",
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.readline()  # a row stands
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+        if process.returncode != 0:  # else it was faster than the signal
+            self.assertEqual((process.returncode, said), (130, "stopped; the same command goes on\n"))
+        first = self.folder / "sweep/w8-d2/steps-00000040/row.json"
+        made = first.stat().st_mtime_ns
+        again = self.sweep(*words)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn("6 rows in", again.stdout)
+        self.assertEqual(first.stat().st_mtime_ns, made)
+        self.assertEqual(self.rows(), self.rows("whole"))
+        left = json.loads(self.sweep("--grid", "8x2,4", "--points", 4, "steps=320", "optimizer.lr=1e-3", "--dry-run",
+                                     "--json").stdout)
+        # The trunk stands up to 128; the decays of 40, 80 and 160 steps stand.
+        self.assertEqual([r["steps_left"] for r in left["runs"]], [320 - 128, 256 + 8 + 16 + 32 + 64])
+        self.assertGreater(left["seconds_left"], 0)
+        self.assertEqual(self.sweep("--grid", "8x2", "--points", 4, "steps=320", "optimizer.lr=1e-3").returncode, 0)
+        self.assertEqual(len(self.rows()), 7)
+        self.assertRefused(self.sweep("--grid", "8x2", "seed=1"), "holds a sweep of another recipe: seed is 0 there")
+        self.assertRefused(self.sweep("--grid", "8x2", "--decay", "0.3", "optimizer.lr=1e-3"), "--decay is 0.2 there")
+
+    def test_a_run_that_fails_is_left_out(self):
+        done = self.sweep("--grid", "8x2", "--points", 1, "optimizer.lr=1e38", "optimizer.clip=0")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("warning: w8-d2 is left out: [", done.stderr)
+        self.assertEqual(self.rows(), [])
+
+    def test_refusals(self):
+        for words, says in [([], "--grid] is missing"), (["--grid", "8"], "not a grid"), (["--grid", "8x"], "not a grid"),
+                            (["--grid", "8x2000"], "not a grid"), (["--grid", "12x2"], "a multiple of 8"),
+                            (["--grid", "8x2", "--points", "4"], "within the warm-up"),
+                            (["--grid", "8x2", "schedule.kind=cosine"], "schedule.kind"),
+                            (["--grid", "8x2", "--decay", "1"], "--decay"), (["--grid", "8x2", "batch=0"], "batch"),
+                            (["--grid", "8x2", "init=tiny"], "both init and config")]:
+            self.assertRefused(self.sweep(*words), says)
 
 
 if __name__ == "__main__":
