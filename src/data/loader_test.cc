@@ -106,8 +106,8 @@ TEST_F(LoaderTest, GoldfishDropsTheSameTokensOfEveryCopy) {
   EXPECT_NEAR(static_cast<double>(by_position.batch(0).trained) / (8 * 512), 0.75, 0.03);
   const Goldfish control{.k = 4, .by_position = true};
   double same = 0;
-  for (int64_t position = 0; place < 400; ++place)
-    same += control.drops(passage, place) == control.drops(passage, place + 400) ? 1 : 0;
+  for (int64_t position = 0; position < 400; ++position)
+    same += control.drops(passage, position) == control.drops(passage, position + 400) ? 1 : 0;
   EXPECT_NEAR(same, 250, 40);  // (3/4)^2 + (1/4)^2 of 400
   // Zeros are tokens like others, and the first tokens of a document are dropped too.
   const std::vector<int32_t> zeros(40, 0);
