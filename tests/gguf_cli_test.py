@@ -97,6 +97,8 @@ class Refusals(Case):
                       ("quantize", file, root / "x"),
                       ("prune", file, root / "x", "--data", DATA / "tiny-chat" / "config.json", "--target", "params=0.75"),
                       ("search", file, root / "x", "--data", DATA / "tiny-chat" / "config.json", "--limit", "gib=75%"),
+                      ("nest", file, root / "x", "--data", DATA / "tiny-chat" / "config.json"),
+                      ("slice", file, root / "x", "--budget", "0.5"),
                       ("merge", file, "--adapter", DATA / "adapter", "-o", root / "x")):
             self.assertRefused(braid(*words), "GGUF file")
 

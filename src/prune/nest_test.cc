@@ -223,7 +223,8 @@ TEST(Budgets, AreReadAndRefused) {
 
 TEST(NestedFile, RefusesWhatDoesNotFit) {
   Source s(support::data("hf/nemotron-h-latent-mtp"));
-  const Nested nested{.budgets = {s.budget("1", {}), s.budget("0.5", smaller(s.config, false))}};
+  Nested nested{.budgets = {s.budget("1", {}), s.budget("0.5", smaller(s.config, false))}};
+  nested.budgets[1].share = 0.5;
   const support::Folder place;
   const nlohmann::json good = nlohmann::json::parse(nested_text(nested));
   const auto says = [&](const nlohmann::json& j) {

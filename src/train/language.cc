@@ -8,11 +8,13 @@
 #include "comm/group.h"
 #include "core/integers.h"
 #include "data/shuffle.h"
+#include "io/atomic_file.h"
 #include "io/json.h"
 #include "io/safetensors_write.h"
 #include "models/count.h"
 #include "models/cut.h"
 #include "models/save.h"
+#include "prune/write.h"
 #include "sys/error.h"
 #include "sys/memory.h"
 #include "train/balance.h"
@@ -72,11 +74,14 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
   if (!nn::is_low_precision(recipe.precision)) precision_.reset();
   modes_ = context_modes(recipe.parallel, model.config());
+  if (!recipe.nest.budgets.empty()) nested_.emplace(recipe, path, masters, model);
+  for (size_t b = 0; nested_ && b < nested_->count(); ++b) nested_->model(b).dropout = config.dropout;
   if (config.loop) loop_ = loop_of(recipe, *config.loop);
   make_plans(config, ctx);
   task_ = make_task(recipe, config, path, ctx);
-  need_memory(state_bytes(recipe, static_cast<double>(masters.trained()), shares).sum(),
-              static_cast<double>(passes_ ? passes_->bytes() : plan_->arena.bytes), available);
+  need_memory(
+      state_bytes(recipe, static_cast<double>(masters.trained()), shares).sum() + (nested_ ? nested_->bytes() : 0),
+      static_cast<double>(passes_ ? passes_->bytes() : plan_->arena.bytes), available);
   if (rollouts_) {
     const auto write = [this](const fs::path& folder) { this->write(this->masters().values(), folder); };
     rollouts_->start(this->model(), write, ctx.threads);
@@ -89,9 +94,12 @@ void Language::make_plans(const models::Config& config, Ctx& ctx) {
   const int64_t rows = mesh_ ? (this->rows() + mesh_->shares() - 1) / mesh_->shares() : this->rows();
   const std::vector<Chunk> chunks = chunks_of(model.config().stage);
   for (const Chunk& chunk : chunks) plans_.push_back(rehearse(recipe_, model, ctx, rows, length(), 0, mesh_, &chunk));
-  for (int64_t steps = 1; chunks.empty() && steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
+  for (size_t b = 0; nested_ && b < nested_->count(); ++b)
+    plans_.push_back(rehearse(recipe_, nested_->model(b), ctx, rows, length()));
+  for (int64_t steps = 1; chunks.empty() && !nested_ && steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
     plans_.push_back(rehearse(recipe_, model, ctx, rows, length(), loop_ ? steps : 0, mesh_));
   plan_ = &plans_.back();
+  for (StepPlan& plan : plans_) plan_ = nested_ && plan.arena.bytes > plan_->arena.bytes ? &plan : plan_;
   if (chunks.empty()) return;
   passes_.emplace(recipe_, model, *mesh_->pipe(), ctx, plans_);
   // Routers of other stages are seen there: their numbers come with the sums over all.
@@ -152,6 +160,7 @@ Facts Language::facts() const {
     facts.emplace_back("steps per epoch", std::to_string(data_->steps_per_epoch()));
     facts.emplace_back("content of the data", fmt::format("\"{:016x}\"", sample_hash(*data_)));
   }
+  if (nested_) facts.emplace_back("nested.json", nlohmann::json(nested_->file()).dump());
   if (!recipe_.distill.teacher.empty()) {
     const fs::path teacher = io::find_model(recipe_.distill.teacher).weights;
     facts.emplace_back("weights of the teacher", fmt::format("\"{:016x}\"", sample_hash(teacher)));
@@ -180,6 +189,7 @@ int64_t Language::draw(int64_t step, bool held_out) {
     depth_ = held_out ? Depth{.steps = loop_->steps} : draw_depth(*loop_, recipe_.loop.sigma, draws_.seed, step);
     plan_ = &plans_[static_cast<size_t>(std::max<int64_t>(depth_.backward, 1) - 1)];
   }
+  if (nested_ && !held_out) budget_ = nested_->draw(step);
   rollouts_ ? rollouts_->draw(step, batch_) : (held_out ? held_out_ : data_)->batch(step, batch_);
   held_out_batch_ = held_out;
   totals_ = totals_of(batch_);
@@ -237,7 +247,7 @@ void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& su
       std::memcpy(loop.start.mut().data, starts_.data(), starts_.size() * sizeof(float));
       run.loop = &loop;
     }
-    models::Model& model = *trained_->model;
+    models::Model& model = current();
     task_ ? task_->run(run, model, ids, targets, rows, sums)
           : predict(run, model.forward(run, ids), ids, targets, part, sums);
   }
@@ -249,6 +259,7 @@ void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& su
 
 // All stages have the same sums, though only the last adds to them.
 void Language::run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums) {
+  if (nested_) return run_budgets(ctx, parts, backward, sums);
   if (!passes_) return Objective::run_parts(ctx, parts, backward, sums);
   name_losses(sums);
   const auto run = [&](Ctx& c, const data::Batch& part, TokenShares& shares) {
@@ -257,6 +268,33 @@ void Language::run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, 
   const auto losses = [&](nn::Run& r, const Tensor& x, const Tensor& ids, const Tensor& targets,
                           const data::Batch& part) { predict(r, x, ids, targets, part, sums); };
   passes_->run(ctx, batch_, parts, backward, {run, losses});
+}
+
+// A step trains one model; held out are all of them, each by itself and together.
+void Language::run_budgets(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums) {
+  if (backward) {
+    use_budget(budget_, ctx.threads);
+    Objective::run_parts(ctx, parts, true, sums);
+    nested_->add_gradients(budget_, ctx.threads);
+    return;
+  }
+  for (size_t b = 0; b < nested_->count(); ++b) {
+    use_budget(b, ctx.threads);
+    Sums own;
+    Objective::run_parts(ctx, parts, false, own);
+    for (const Sums::Sum& s : own.all()) {
+      sums.add(s.name, s.sum, s.count);
+      sums.add(nested_->metric(s.name, b), s.sum, s.count);
+    }
+  }
+}
+
+void Language::use_budget(size_t budget, int threads) {
+  budget_ = budget;
+  plan_ = &plans_[budget];
+  routers_.layers.clear();  // of other sizes
+  nested_->take_values(budget, threads);
+  flops_ = train::flops_per_token(current().config(), length());
 }
 
 void Language::name_losses(Sums& sums) const {
@@ -281,7 +319,7 @@ void Language::predict(nn::Run& run, const Tensor& x, const Tensor& ids, const T
   if (loss.z > 0) own.z = sums["z_loss"].sum;
   const size_t steps = loss.mtp_scale > 0 ? static_cast<size_t>(loss.mtp_steps) : 0;
   for (size_t i = 0; i < steps; ++i) own.mtp[i] = sums[kMtpNames[i]].sum;
-  trained_->model->loss(run, x, ids, targets, options, own);
+  current().loss(run, x, ids, targets, options, own);
   const bool counts = !run.context || run.context->ranks->rank() == 0;  // for all that have tokens of these rows
   const auto put = [&sums, counts](const char* name, double sum, double more) {
     Sums::Sum& to = sums[name];
@@ -297,6 +335,7 @@ void Language::predict(nn::Run& run, const Tensor& x, const Tensor& ids, const T
 void Language::finish(bool updated, Sums& sums) {
   if (rollouts_) rollouts_->report(sums);
   const LossRecipe& loss = recipe_.loss;
+  if (nested_) sums["budget"].sum = nested_->share(budget_);
   if (loop_) sums["loop_steps"].sum = static_cast<double>(depth_.steps);
   if (loss.z > 0) sums["z_loss"].sum *= loss.z;
   if (loss.mtp_scale > 0) {
@@ -312,6 +351,7 @@ void Language::finish(bool updated, Sums& sums) {
 
 void Language::write(std::span<const float> values, const fs::path& folder) {
   models::save_model(whole(), values, origin_, folder);
+  if (nested_) io::write_text_file(folder / prune::kNestedFile, nested_->file());
 }
 
 fs::path Language::weights_in(const fs::path& folder) const { return models::weights_in(trained_->masters, folder); }

@@ -19,6 +19,7 @@
 #include "nn/precision.h"
 #include "train/depth.h"
 #include "train/mesh.h"
+#include "train/nest.h"
 #include "train/objective.h"
 #include "train/recipe.h"
 #include "train/rollout.h"
@@ -82,6 +83,9 @@ class Language final : public Objective {
   void predict(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor& targets, const data::Batch& part,
                Sums& sums);
   void name_losses(Sums& sums) const;
+  models::Model& current() { return nested_ ? nested_->model(budget_) : *trained_->model; }
+  void use_budget(size_t budget, int threads);
+  void run_budgets(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums);
   void make_plans(const models::Config& config, Ctx& ctx);
 
   std::filesystem::path origin(int threads) const;
@@ -99,11 +103,13 @@ class Language final : public Objective {
   TokenShares shares_;  // of the part in computation
   bool held_out_batch_ = false;
   Totals totals_;
-  double flops_ = 0;            // of a token in all ranks that share a model
+  double flops_ = 0;  // of a token in all ranks that share a model
+  std::optional<NestedModels> nested_;
+  size_t budget_ = 0;           // of the models inside a nested one: the one of this step
   std::unique_ptr<Task> task_;  // null: predicting every token
   Tape tape_;
-  std::vector<StepPlan> plans_;        // of a model with a loop: by its steps with gradients, from 1
-  StepPlan* plan_ = nullptr;           // of this step
+  std::vector<StepPlan> plans_;  // of a model with a loop: by its steps with gradients, from 1; of nested ones each
+  StepPlan* plan_ = nullptr;     // of this step
   std::optional<StagePasses> passes_;  // of a stage of a pipeline; the plans are those of its chunks
   nn::RouterWatch routers_;
   nn::Draws draws_;

@@ -214,6 +214,7 @@ void check_mesh(const Recipe& recipe, int ranks) {
     if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", way);
     return;
   }
+  if (!recipe.nest.budgets.empty()) refuse("--ranks", "nested models are trained on one rank", "one rank");
   if (!recipe.rollout.environments.empty()) refuse("--ranks", "answers are generated on one rank", "one rank");
   if (!recipe.distill.cache.empty())
     refuse("distill.cache", "ranks would write the same files", "a cache that one rank filled, or none");

@@ -21,6 +21,7 @@
 #include "sys/error.h"
 #include "train/balance.h"
 #include "train/checkpoint.h"
+#include "train/nest.h"
 #include "train/recipe_paths.h"
 #include "train/rollout.h"
 #include "train/task.h"
@@ -70,6 +71,7 @@ void check(const Recipe& recipe) {
   check_balance(recipe);
   check_merge(recipe);
   check_task(recipe);
+  check_nest(recipe);
 }
 
 constexpr const char* kMadeOf = "made_of.json";

@@ -220,6 +220,9 @@ void each_word(R& r, Visit&& visit) {
   each_loop_word(r.loop, visit);
   each_task_word(r, visit);
   each_rollout_word(r.rollout, visit);
+  visit("nest.budgets", r.nest.budgets, io::NumberRange{1e-6, 1},
+        "of a nested model (braid nest): a step trains one of its models of these shares");
+  visit("nest.sampling", r.nest.sampling, kNotNegative, "how often each; empty: all alike");
   visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
   visit("precision.recipe", r.precision, Choices{}, "none, bf16, fp8, fp8-block, mxfp8, mxfp4 or nvfp4");
   visit("precision.stochastic", r.precision_stochastic, "false: gradients are rounded to nearest, an ablation");

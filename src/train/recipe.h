@@ -111,6 +111,12 @@ struct RolloutRecipe {
   int64_t every = 1;    // steps between those in rollouts.jsonl
 };
 
+// Models inside a nested one that are trained together (nest.h); no budgets: off.
+struct NestRecipe {
+  std::vector<double> budgets{};   // shares, as nested.json lists them
+  std::vector<double> sampling{};  // how often a step trains each; empty: all alike
+};
+
 // How ranks share a run (mesh.h).
 struct ParallelRecipe {
   int64_t tp = 1, cp = 1, ep = 1, etp = 1, pp = 1, virtual_stages = 1, zero = 0;
@@ -162,6 +168,7 @@ struct Recipe {
   PreferenceRecipe preference;
   PolicyRecipe policy;
   RolloutRecipe rollout;
+  NestRecipe nest;
   std::string recompute = "none";  // [memory]: none, selective, full, fit:<GiB>
   std::string precision = "none";  // [precision] recipe
   bool precision_stochastic = true, precision_hadamard = true;

@@ -1,0 +1,200 @@
+#include "train/nest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/philox.h"
+#include "models/load.h"
+#include "nn/precision.h"
+#include "prune/write.h"
+#include "sys/error.h"
+#include "sys/parallel.h"
+#include "sys/read.h"
+#include "train/rollout.h"
+#include "train/task.h"
+
+namespace braid::train {
+namespace {
+
+constexpr uint32_t kStream = 0x6e657374;  // of the draws
+
+// of(element of the masters, element of the copy, its column in the copy) for all values.
+template <class Of>
+void each_value(int64_t offset, int64_t cols, const std::vector<prune::Places>& places, Of&& of) {
+  size_t at = 0;
+  for (const prune::Places& p : places) {
+    for (const int64_t r : p.rows) {
+      const auto row = static_cast<size_t>(offset + r * cols);
+      for (size_t c = 0; c < p.cols.size(); ++c) of(row + static_cast<size_t>(p.cols[c]), at++, c);
+    }
+  }
+}
+
+}  // namespace
+
+void check_nest(const Recipe& recipe) {
+  const NestRecipe& nest = recipe.nest;
+  if (nest.budgets.empty()) {
+    if (!nest.sampling.empty()) fail("nest.sampling", {.what = "there are no budgets", .expected = "nest.budgets"});
+    return;
+  }
+  if (!nest.sampling.empty() && nest.sampling.size() != nest.budgets.size())
+    fail("nest.sampling", {.what = "is not a number for each budget",
+                           .got = std::to_string(nest.sampling.size()),
+                           .expected = std::to_string(nest.budgets.size())});
+  for (size_t i = 0; i < nest.budgets.size(); ++i) {
+    if (std::count(nest.budgets.begin(), nest.budgets.end(), nest.budgets[i]) > 1)
+      fail("nest.budgets", {.what = "names one twice", .got = fmt::format("{:g}", nest.budgets[i])});
+  }
+  const auto refuse = [](bool asked, const char* word) {
+    if (asked)
+      fail("nest.budgets", {.what = fmt::format("cannot be combined with {}", word), .hint = "leaving one out"});
+  };
+  refuse(recipe.config.has_value(), "config: random weights are in no order");
+  refuse(recipe.lora.rank > 0, "[lora]");
+  refuse(nn::is_low_precision(recipe.precision), "precision.recipe");
+  refuse(rates_answers(recipe) || generates(recipe), "[preference], [policy] or [rollout]");
+  refuse(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
+  refuse(recipe.loss.quantile > 0, "loss.quantile");
+}
+
+// Gives copies of what a smaller model has of the masters.
+class NestedModels::Prefixes final : public nn::ParamSource {
+ public:
+  Prefixes(models::MasterWeights& masters, prune::CutSource& cut, Member& member)
+      : masters_(masters), cut_(cut), member_(member) {}
+  bool has(const std::string& name) const override { return cut_.has(name); }
+
+ protected:
+  Param first(const nn::ParamRequest& r) override {
+    const models::MasterTensor& tensor = masters_.tensor(cut_.stored_name(r));
+    const DType type = tensor.matrix ? masters_.products() : DType::f32;
+    Site& site = member_.sites.emplace_back();
+    site.offset = tensor.offset;
+    site.cols = cut_.origin(r).spec.cols();
+    site.places = cut_.places_of(r);
+    site.value = member_.store->make(type, {r.rows(), r.cols()});
+    if (const auto scale = member_.keep.norm_scale.find(r.name); scale != member_.keep.norm_scale.end())
+      site.scale = scale->second;
+    Param p = r.param(dense_weight(site.value));
+    p.grad = grad(site);
+    site_of_[r.name] = member_.sites.size() - 1;
+    return p;
+  }
+  Param again(const nn::ParamRequest& r, const Param& given) override {
+    Param p = given;
+    p.grad = grad(member_.sites[site_of_.at(r.name)]);
+    return p;
+  }
+
+ private:
+  MutView grad(Site& site) const { return site.grads.emplace_back(member_.store->make(DType::f32, site.value.shape)); }
+
+  models::MasterWeights& masters_;
+  prune::CutSource& cut_;
+  Member& member_;
+  std::map<std::string, size_t> site_of_;
+};
+
+bool NestedModels::is_whole(const models::Config& config, const prune::Budget& budget) {
+  return budget.sizes == prune::full_sizes(config) && budget.norm_scale.empty();
+}
+
+NestedModels::NestedModels(const Recipe& recipe, const io::ModelPath& origin, models::MasterWeights& masters,
+                           models::Model& whole)
+    : masters_(masters), whole_(whole), seed_(static_cast<uint64_t>(recipe.seed)) {
+  const models::Config& config = whole.config();
+  const models::OpenFolder folder = models::open_folder(origin);
+  const prune::Layouts layouts(config, folder.source.get());
+  const prune::Nested nested = prune::read_nested(origin.folder, config, layouts);
+  file_ = sys::read_file((origin.folder / prune::kNestedFile).string());
+  for (size_t i = 0; i < recipe.nest.budgets.size(); ++i) {
+    Member& m = members_.emplace_back();
+    m.budget = nested.find("nest.budgets", fmt::format("{}", recipe.nest.budgets[i]));
+    if (!recipe.nest.sampling.empty()) m.weight = recipe.nest.sampling[i];
+  }
+  for (Member& m : members_) {
+    if (is_whole(config, m.budget)) continue;
+    m.keep = prune::keep_of(config, layouts, m.budget);
+    m.store = std::make_unique<WeightStore>();
+    prune::CutSource cut(*folder.source, layouts, m.keep, *m.store);
+    Prefixes source(masters, cut, m);
+    m.model = std::make_unique<models::Model>(prune::resized(config, m.budget.sizes, m.keep.layers), source);
+  }
+}
+
+size_t NestedModels::draw(int64_t step) const {
+  double sum = 0;
+  for (const Member& m : members_) sum += m.weight;
+  const RandomKey key{.seed = seed_, .stream = kStream};
+  double at = sum * static_cast<double>(uniform(philox(key, static_cast<uint64_t>(step))[0]));
+  size_t last = 0;  // that is ever drawn
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (members_[i].weight == 0) continue;
+    last = i;
+    at -= members_[i].weight;
+    if (at < 0) break;
+  }
+  return last;
+}
+
+double NestedModels::bytes() const {
+  double sum = 0;
+  for (const Member& m : members_) {
+    for (const Site& s : m.sites) {
+      sum += static_cast<double>(s.value.bytes());
+      for (const MutView& g : s.grads) sum += static_cast<double>(g.bytes());
+      for (const prune::Places& p : s.places)
+        sum += static_cast<double>((p.rows.size() + p.cols.size()) * sizeof(int64_t));
+    }
+  }
+  return sum;
+}
+
+void NestedModels::take_values(size_t budget, int threads) {
+  const std::vector<Site>& sites = members_[budget].sites;
+  const std::span<const float> values = masters_.values();
+  const std::span<const Bf16> rounded = masters_.rounded();
+  sys::parallel_for(threads, std::ssize(sites), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Site& s = sites[static_cast<size_t>(i)];
+      const auto copy = [&s](auto from, auto* to) {
+        each_value(s.offset, s.cols, s.places, [&](size_t whole, size_t own, size_t) { to[own] = from[whole]; });
+      };
+      if (s.value.dtype == DType::bf16) {
+        copy(rounded, s.value.as<Bf16>());
+        continue;
+      }
+      auto* to = s.value.as<float>();
+      copy(values, to);
+      for (size_t c = 0; c < s.scale.size(); ++c) to[c] *= s.scale[c];  // of a vector
+    }
+  });
+}
+
+void NestedModels::add_gradients(size_t budget, int threads) {
+  std::vector<Site>& sites = members_[budget].sites;
+  const std::span<float> sums = masters_.grads();
+  sys::parallel_for(threads, std::ssize(sites), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Site& s = sites[static_cast<size_t>(i)];
+      auto* first = s.grads[0].as<float>();
+      for (size_t use = 1; use < s.grads.size(); ++use) {
+        auto* more = s.grads[use].as<float>();
+        for (int64_t k = 0; k < s.value.count(); ++k) first[k] += std::exchange(more[k], 0.0f);
+      }
+      each_value(s.offset, s.cols, s.places, [&](size_t whole, size_t own, size_t col) {
+        sums[whole] += (s.scale.empty() ? 1.0f : s.scale[col]) * std::exchange(first[own], 0.0f);
+      });
+    }
+  });
+}
+
+const char* NestedModels::metric(std::string_view name, size_t budget) {
+  return names_.insert(fmt::format("{}_{:g}", name, share(budget))).first->c_str();
+}
+
+}  // namespace braid::train

@@ -1,0 +1,270 @@
+// The gradients that a model inside a nested one leaves in the masters, beside differences of its loss when the masters
+// change; runs of one such model, beside those of its slice, and of all, whole and resumed.
+#include "train/nest.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "core/tape.h"
+#include "io/atomic_file.h"
+#include "io/safetensors.h"
+#include "models/load.h"
+#include "prune/nest.h"
+#include "prune/row_pass.h"
+#include "prune/write.h"
+#include "support/data.h"
+#include "support/error_of.h"
+#include "support/folder.h"
+#include "train/language.h"
+#include "train/trainer.h"
+
+namespace braid::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+const data::DataSpec kChain{.kind = "markov", .batch = 2, .length = 24, .seed = 1, .generator = {.states = 16}};
+
+// A hybrid with a prediction block, which is nested as it lies: with models of half of every axis, or (0.6) of experts
+// and layers alone, whose norms read all that they did.
+io::ModelPath nested_hybrid(const fs::path& out) {
+  fs::copy(support::data("hf/nemotron-h-latent-mtp"), out);
+  const io::ModelPath path = io::find_model(out.string());
+  const models::Config config = models::load_config(path);
+  const prune::Layouts layouts(config, models::open_folder(path).source.get());
+  nlohmann::json half = {{"name", "half"}, {"share", 0.5}, {"skipped_layers", {1}}},
+                 some = {{"name", "0.6"}, {"share", 0.6}, {"skipped_layers", {1}}};
+  for (const prune::AxisRange& r : prune::axes_of(config, {.width = 0.5, .depth = 0.5})) {
+    if (!r.why.empty()) continue;
+    const bool narrow = r.axis == prune::Axis::experts || r.axis == prune::Axis::shared_ffn;
+    half["sizes"][name_of(r.axis)] = r.least;
+    if (narrow) some["sizes"][name_of(r.axis)] = r.least;
+    if (r.axis == prune::Axis::layers) half["sizes"]["layers"] = some["sizes"]["layers"] = r.full - 1;
+  }
+  for (const std::string& name : layouts.names()) {
+    const prune::Layout& l = layouts.of(name);
+    if (l.spec.role != ParamRole::norm && l.spec.role != ParamRole::gated_norm) continue;
+    const std::vector<double> scales(static_cast<size_t>(norm_groups(config, l)), 1.5);
+    half["norm_scale"][name] = scales;
+  }
+  const nlohmann::json whole = {{"name", "1"}, {"share", 1}, {"sizes", nlohmann::json::object()}};
+  io::write_text_file(out / prune::kNestedFile, nlohmann::json{{"budgets", {whole, some, half}}}.dump());
+  return path;
+}
+
+struct Subject {
+  explicit Subject(const fs::path& out) : path(nested_hybrid(out)) {
+    recipe.nest.budgets = {1, 0.6, 0.5};
+    recipe.nest.sampling = {1, 0, 3};
+    model = masters.load(path);
+    nested.emplace(recipe, path, masters, *model);
+    row = prune::read_rows(kChain, path, model->config(), 8)[0];
+  }
+
+  // Of the main targets and those of the prediction block.
+  double loss(size_t budget, bool backward) {
+    Arena arena;
+    Tape tape;
+    Ctx ctx{.arena = arena, .tape = backward ? &tape : nullptr};
+    nested->take_values(budget, 1);
+    const auto sums = prune::RowPass{.ctx = ctx}(nested->model(budget), row, 1, true);
+    if (backward) {
+      nested->add_gradients(budget, 1);
+      masters.sum_uses(1);
+    }
+    return sums.main + sums.mtp[0];
+  }
+
+  io::ModelPath path;
+  Recipe recipe;
+  models::MasterWeights masters{DType::f32};
+  std::unique_ptr<models::Model> model;
+  std::optional<NestedModels> nested;
+  data::Batch row;
+};
+
+TEST(NestedModels, GradientsAreThoseOfTheMasters) {
+  const support::Folder place;
+  Subject s(place.path() / "nested");
+  for (const size_t budget : {size_t{0}, size_t{1}, size_t{2}}) {
+    s.masters.zero_grads(1);
+    s.loss(budget, true);
+    std::map<ParamRole, std::vector<const models::MasterTensor*>> roles;
+    for (const models::MasterTensor& t : s.masters.tensors()) roles[t.role].push_back(&t);
+    const std::vector<float> grads(s.masters.grads().begin(), s.masters.grads().end()),
+        values(s.masters.values().begin(), s.masters.values().end());
+    int64_t compared = 0;
+    // Along the gradient of all tensors of a role the loss changes by its norm.
+    for (const auto& entry : roles) {
+      double squares = 0;
+      const auto each = [&](auto&& of) {
+        for (const models::MasterTensor* t : entry.second) {
+          for (int64_t i = t->offset; i < t->offset + t->count(); ++i) of(static_cast<size_t>(i));
+        }
+      };
+      each([&](size_t i) { squares += static_cast<double>(grads[i]) * static_cast<double>(grads[i]); });
+      const double norm = std::sqrt(squares);
+      if (norm < 0.05) continue;  // below the rounding of differences
+      const auto moved = [&](double by) {
+        each([&](size_t i) {
+          s.masters.values()[i] = values[i] + static_cast<float>(by * static_cast<double>(grads[i]) / norm);
+        });
+        const double loss = s.loss(budget, false);
+        each([&](size_t i) { s.masters.values()[i] = values[i]; });
+        return loss;
+      };
+      // The loss jumps where a token changes its experts: one of some steps has none.
+      double slope = HUGE_VAL;
+      for (const double share : {0.05, 0.02, 0.01}) {
+        const double step = std::min(share / norm, 0.02), found = (moved(step) - moved(-step)) / (2 * step);
+        if (std::fabs(found - norm) < std::fabs(slope - norm)) slope = found;
+      }
+      EXPECT_NEAR(slope, norm, 0.03 * norm) << name_of(entry.first) << " of budget " << s.nested->share(budget);
+      ++compared;
+    }
+    EXPECT_GT(compared, 8);
+  }
+}
+
+// All uses of a parameter count once, and nothing is left behind.
+TEST(NestedModels, GradientsAddUpOnce) {
+  const support::Folder place;
+  Subject s(place.path() / "nested");
+  s.masters.zero_grads(1);
+  s.loss(2, true);
+  const std::vector<float> once(s.masters.grads().begin(), s.masters.grads().end());
+  s.loss(2, true);
+  size_t used = 0;
+  for (size_t i = 0; i < once.size(); ++i) {
+    EXPECT_EQ(s.masters.grads()[i], 2 * once[i]);
+    used += once[i] != 0 ? 1 : 0;
+  }
+  EXPECT_GT(used, once.size() / 16);
+  EXPECT_LT(used, once.size() / 2);  // the rest belongs to larger models
+}
+
+TEST(NestedModels, StepsDrawBudgetsByTheirShares) {
+  const support::Folder place;
+  const Subject s(place.path() / "nested");
+  int64_t count[3] = {};
+  for (int64_t step = 0; step < 4000; ++step) ++count[s.nested->draw(step)];
+  EXPECT_EQ(count[1], 0);
+  EXPECT_NEAR(static_cast<double>(count[2]) / 4000, 0.75, 0.04);
+}
+
+Recipe recipe_of(const fs::path& init, const fs::path& out) {
+  Recipe r;
+  r.init = init.string();
+  r.out = out.string();
+  r.dtype = "f32";
+  r.steps = 6;
+  r.batch = 2;
+  r.length = 24;
+  r.data = kChain;
+  r.optimizer = {.lr = 1e-3, .weight_decay = 0, .clip = 0};
+  r.checkpoint.every = 3;
+  return r;
+}
+
+// The checkpoint at the end.
+fs::path train(const Recipe& recipe, const fs::path& from = {}) {
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 1};
+  Language language(recipe, ctx);
+  Trainer trainer(recipe, language, ctx);
+  if (!from.empty()) trainer.resume(from);
+  EXPECT_EQ(trainer.train({}), Outcome::finished);
+  return list_checkpoints(recipe.out).back();
+}
+
+fs::path slice_of(const fs::path& nested, const std::string& budget, const fs::path& out) {
+  const io::ModelPath path{.name = nested.string(), .folder = nested, .weights = nested};
+  EXPECT_TRUE(prune::slice_model(path, budget, out, [](const char*, int64_t, int64_t) { return true; }).whole);
+  return out;
+}
+
+// The names of tensors whose values differ.
+std::vector<std::string> different(const fs::path& a, const fs::path& b) {
+  const io::Safetensors one(a), other(b);
+  std::vector<std::string> names;
+  for (const io::StoredTensor& t : one.tensors()) {
+    const View v = other.need(t.name);
+    if (v.shape != t.view.shape || v.dtype != t.view.dtype ||
+        std::memcmp(v.data, t.view.data, static_cast<size_t>(v.bytes())) != 0)
+      names.push_back(t.name);
+  }
+  EXPECT_EQ(one.tensors().size(), other.tensors().size());
+  return names;
+}
+
+// Bit for bit: by predicting tokens, those of the prediction block too, and with a teacher.
+TEST(NestedModels, OneTrainsAsItsSlice) {
+  const support::Folder place;
+  const fs::path nested = nested_hybrid(place.path() / "nested").folder,
+                 slice = slice_of(nested, "0.6", place.path() / "slice");
+  for (const bool taught : {false, true}) {
+    const auto with = [&](const fs::path& init, const std::string& out) {
+      Recipe r = recipe_of(init, place.path() / (out + (taught ? "-taught" : "")));
+      taught ? void(r.distill.teacher = nested.string()) : void(r.loss.mtp_scale = 0.3);
+      return r;
+    };
+    Recipe inside = with(nested, "inside");
+    inside.nest.budgets = {0.6};
+    const fs::path whole = train(inside), apart = train(with(slice, "apart")),
+                   end = slice_of(whole, "0.6", place.path() / (taught ? "end-taught" : "end"));
+    EXPECT_EQ(different(end, apart), std::vector<std::string>{});
+    EXPECT_GT(different(end, slice).size(), 10u);
+  }
+}
+
+TEST(NestedModels, AllTrainWithTheSameBitsInPartsAndResumed) {
+  const support::Folder place;
+  const fs::path nested = nested_hybrid(place.path() / "nested").folder;
+  Recipe r = recipe_of(nested, place.path() / "whole");
+  r.nest.budgets = {1, 0.6, 0.5};
+  r.loss.mtp_scale = 0.3;
+  r.eval = {.every = 3, .batches = 1};
+  const fs::path whole = train(r);
+  r.out = (place.path() / "cut").string();
+  r.steps = 3;
+  const fs::path half = train(r);
+  r.steps = 6;
+  r.accumulate = 2;
+  const fs::path resumed = train(r, half);
+  EXPECT_NE(half, resumed);
+  EXPECT_EQ(different(whole, resumed), std::vector<std::string>{});
+  EXPECT_EQ(different(whole / "training" / "state.safetensors", resumed / "training" / "state.safetensors"),
+            std::vector<std::string>{});
+  EXPECT_GT(different(whole, half).size(), 10u);
+  slice_of(whole, "half", place.path() / "slice");  // a checkpoint is nested
+}
+
+TEST(NestedModels, RefuseWhatTheyAreNot) {
+  const support::Folder place;
+  const fs::path nested = nested_hybrid(place.path() / "nested").folder;
+  const auto says = [&](auto&& change) {
+    Recipe r = recipe_of(nested, place.path() / "out");
+    r.nest.budgets = {1, 0.5};
+    change(r);
+    return support::error_of([&] { train(r); });
+  };
+  EXPECT_NE(says([](Recipe& r) { r.nest.budgets = {0.7}; }).find("no such budget; got 0.7"), std::string::npos);
+  EXPECT_NE(says([](Recipe& r) { r.nest.budgets = {1, 1}; }).find("names one twice"), std::string::npos);
+  EXPECT_NE(says([](Recipe& r) { r.nest.sampling = {1}; }).find("a number for each"), std::string::npos);
+  EXPECT_NE(says([](Recipe& r) { r.nest = {.sampling = {1}}; }).find("no budgets"), std::string::npos);
+  EXPECT_NE(says([](Recipe& r) { r.loss.router_bias_rate = 0.1; }).find("router_bias_rate"), std::string::npos);
+  EXPECT_NE(says([](Recipe& r) { r.loss.quantile = 0.1; }).find("quantile"), std::string::npos);
+  EXPECT_NE(says([](Recipe& r) { r.lora.rank = 2, r.lora.targets = {"*"}; }).find("[lora]"), std::string::npos);
+  EXPECT_NE(says([](Recipe& r) { r.init = support::data("hf/nemotron-h-latent-mtp"); }).find("not a nested model"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace braid::train
