@@ -370,7 +370,7 @@ TEST_F(Quantize, ThePredictionBlockIsQuantisedWhereARuleSaysSo) {
       EXPECT_TRUE(!tensor.name.starts_with("mtp.") || tensor.view.dtype == DType::bf16) << name << " " << tensor.name;
     std::filesystem::remove_all(out());
   }
-  QuantRecipe all{.name = "test", .rules = {{.format = QuantFormat::fp8, .mtp = true}}};
+  QuantRecipe all{.name = "test", .rules = {{.mtp = true, .format = QuantFormat::fp8}}};
   const QuantReport report = quantize(all);
   EXPECT_EQ(after().need(shared).dtype, DType::f8_e4m3);
   EXPECT_EQ(after().need(joined).dtype, DType::f8_e4m3);
