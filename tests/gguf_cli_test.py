@@ -53,6 +53,23 @@ class Commands(Case):
                 for key in ("prompt_ids", "ids", "text", "finish_reason"):
                     self.assertEqual(got[key], want[key], (name, prompt, key))
 
+    # Drafts of the prediction block, in the file as in the folder: the same guesses, of which the same are right.
+    def test_the_prediction_block(self):
+        file, tasks = self.new_folder() / "tiny.gguf", self.new_folder() / "tasks.jsonl"
+        made = braid("convert", "tiny", file)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertNotIn("left out", made.stdout)
+        tasks.write_text("".join(json.dumps({"task": "a", "messages": [{"role": "user", "content": f"What is {a} + {b}?"}],
+                                             "answers": [str(a + b)]}) + "\n" for a, b in ((17, 25), (31, 8))))
+        got, want = (json.loads(braid("eval", path, "--tasks", tasks, "--mtp", "--json", "--dtype", "f32").stdout)["mtp"]
+                     for path in (file, "tiny"))
+        self.assertEqual(got, want)
+        self.assertGreater(want["accepted"], 0)
+        prompt = ("-p", "17 + 25 = 42\n" * 6, "-n", 40, "--temp", 0, "--ignore-eos", "--json")
+        got, want = (json.loads(braid("run", path, *prompt, "--draft", draft).stdout)["ids"]
+                     for path, draft in ((file, "mtp"), ("tiny", "off")))
+        self.assertEqual(got, want)
+
     def test_convert_replaces_nothing(self):
         notes = self.new_folder() / "notes.gguf"
         notes.write_text("precious")

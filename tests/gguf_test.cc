@@ -325,7 +325,7 @@ TEST_F(ConvertTest, AFolderRoundTripsThroughItsFile) {
     EXPECT_TRUE(models::write_folder(io::Gguf(file), back, {.type = type, .threads = 2}, kContinue));
     const auto returned = models::load_model(io::find_model(back.string()));
     const std::vector<Param*> want = model->params(), got = returned->params();
-    ASSERT_LE(got.size(), want.size());  // the prediction block is not exported
+    ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) {
       const auto a = values_of(*want[i]), b = values_of(*got[i]);
       ASSERT_EQ(a.size(), b.size());
@@ -337,6 +337,82 @@ TEST_F(ConvertTest, AFolderRoundTripsThroughItsFile) {
     EXPECT_LE(worst(logits(back), folder_logits), 1e-4);
   }
   EXPECT_GE(folders, 1);
+}
+
+// The prediction block is the block after the layers under the names that llama.cpp's loader asks for
+// (src/models/nemotron-h.cpp), and predicts from the file what it does from the folder.
+TEST_F(ConvertTest, ThePredictionBlockIsOneMoreBlock) {
+  const auto model = own("nemotron-h-latent-mtp");  // seven layers
+  const auto path = to_gguf(model, {.type = GgmlType::bf16, .threads = 2});
+  const io::Gguf file(path);
+  EXPECT_EQ(file.int_of("nemotron_h_moe.block_count"), 8);
+  EXPECT_EQ(file.int_of("nemotron_h_moe.nextn_predict_layers"), 1);
+  EXPECT_EQ(file.ints_of("nemotron_h_moe.attention.head_count_kv", 8)->back(), 2);
+  EXPECT_EQ(file.ints_of("nemotron_h_moe.feed_forward_length", 8)->back(), 58);
+  std::set<std::string> asked, stored;
+  for (const char* name : {"nextn.enorm.weight", "nextn.hnorm.weight", "nextn.eh_proj.weight",
+                           "nextn.shared_head_norm.weight", "attn_norm.weight", "attn_q.weight", "attn_k.weight",
+                           "attn_v.weight", "attn_output.weight", "post_attention_norm.weight", "ffn_gate_inp.weight",
+                           "exp_probs_b.bias", "ffn_latent_down.weight", "ffn_latent_up.weight", "ffn_down_exps.weight",
+                           "ffn_up_exps.weight", "ffn_down_shexp.weight", "ffn_up_shexp.weight"})
+    asked.insert(std::string("blk.7.") + name);
+  for (const io::GgufTensor& tensor : file.tensors()) {
+    if (tensor.name.starts_with("blk.7.")) stored.insert(tensor.name);
+  }
+  EXPECT_EQ(stored, asked);
+  EXPECT_EQ(file.find("blk.7.nextn.eh_proj.weight")->shape, (Shape{96, 192}));
+  // As llama.cpp's converter renames them (conversion/nemotron.py); all five have one shape.
+  const io::Safetensors folder(model);
+  for (const auto& [name, released] : {std::pair{"nextn.enorm", "0.enorm"},
+                                       {"nextn.hnorm", "0.hnorm"},
+                                       {"attn_norm", "0.norm"},
+                                       {"post_attention_norm", "1.norm"},
+                                       {"nextn.shared_head_norm", "1.final_layernorm"}}) {
+    std::vector<float> got(96);
+    decode_ggml(GgmlType::f32, file.find(fmt::format("blk.7.{}.weight", name))->bytes.data(), got);
+    const View want = folder.need(fmt::format("mtp.layers.{}.weight", released));
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_EQ(static_cast<double>(got[i]), element(want, static_cast<int64_t>(i))) << name;
+  }
+  const auto predicted = [](const std::filesystem::path& from) {
+    const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8};
+    const auto runner = open_folder(from, {.numerics = Numerics::serving(DType::f32), .threads = 1});
+    const std::vector<float> final = prefill(*runner, 0, ids).final;
+    const Tensor hidden(runner->ctx().arena, DType::f32, {std::ssize(ids), runner->config().hidden});
+    std::copy(final.begin(), final.end(), hidden.mut().as<float>());
+    std::vector<float> logits;
+    append(logits, runner->mtp_logits(ids, hidden));
+    return logits;
+  };
+  const std::vector<float> want = predicted(model);
+  EXPECT_LE(worst(predicted(path), want), 1e-5);
+  EXPECT_GT(want.size(), 0u);
+}
+
+// Where llama.cpp's loader has no place for it, the block is left out, and the file says nothing of it.
+TEST_F(ConvertTest, APredictionBlockOfAnotherShapeIsLeftOut) {
+  std::ifstream stream(own("nemotron-h-latent-mtp") / "config.json");
+  const nlohmann::json config = nlohmann::json::parse(stream);
+  const auto notes = [&](const char* name, const char* key, const nlohmann::json& value) {
+    nlohmann::json changed = config;
+    changed[key] = value;
+    const auto model = folder_ / name;
+    const io::Json json = io::Json::parse(changed.dump(), name);
+    EXPECT_TRUE(models::write_random_weights(models::read_config(json), model, {}, kContinue));
+    io::write_text_file(model / "config.json", changed.dump());
+    const models::GgufExport plan(io::find_model(model.string()), {});
+    const io::Gguf file(to_gguf(model, {.threads = 2}));
+    EXPECT_FALSE(file.int_of("nemotron_h_moe.nextn_predict_layers"));
+    EXPECT_EQ(file.int_of("nemotron_h_moe.block_count"), 7);
+    std::filesystem::remove(folder_ / "model.gguf");
+    return std::vector<std::string>(plan.notes().begin(), plan.notes().end());
+  };
+  const std::string says = "the block that predicts further tokens is left out: it has other ";
+  EXPECT_EQ(notes("order", "mtp_layers_block_type", {"moe", "attention"}),
+            std::vector{says + "layers than attention and experts"});
+  EXPECT_EQ(notes("wide", "mtp_block_configs",
+                  {{{"block_type", "attention"}}, {{"block_type", "moe"}, {"moe_intermediate_size", 64}}}),
+            std::vector{says + "experts than the layers"});
 }
 
 // Llama-Nemotron with layers of every kind that llama.cpp computes. It does not compute a layer of attention alone.

@@ -75,7 +75,7 @@ int bench(const BenchArgs& o) {
   BenchReport report(o.json ? "json" : o.output, lm);
   if (o.explain)
     return report.explain(
-        plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .caches = options.numerics.caches()}),
+        plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .caches = lm.runner().options().numerics.caches()}),
         rows[0].depth);
   if (!o.drafts.empty() || draft)
     return bench_drafts(lm.runner(), {.percent = o.drafts,

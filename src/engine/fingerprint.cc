@@ -57,6 +57,10 @@ uint64_t fingerprint_of(LanguageModel& model) {
   for (const DType dtype : {n.products, n.activations, types.kv, types.ssm}) sum.update_value(dtype);
   sum.update_value(n.product_class);
   for (const bool flag : {n.exact, n.int8}) sum.update_value(flag);
+  for (const nn::StateShape& shape : model.runner().model().state_shapes()) {
+    sum.update_value(shape.k_factor);
+    sum.update_value(shape.v_factor);
+  }
   for (const Param* param : model.runner().model().params()) add_param(sum, *param);
   return sum.value();
 }

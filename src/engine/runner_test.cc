@@ -8,8 +8,11 @@
 
 #include "core/ref.h"
 #include "engine/language_model.h"
+#include "io/safetensors.h"
+#include "io/safetensors_write.h"
 #include "support/data.h"
 #include "support/error_of.h"
+#include "support/folder.h"
 
 namespace braid::engine {
 namespace {
@@ -62,9 +65,9 @@ TEST(Runner, ATentativeStepCanBeForgotten) {
 }
 
 // The logits after a prompt and three steps, of the sequence itself or of its fork.
-std::vector<double> logits_after_steps(const Numerics& numerics, bool forked) {
+std::vector<double> logits_after_steps(const Numerics& numerics, bool forked, const std::string& path = kModel) {
   const std::vector<int32_t> ids = {5, 6, 7, 8, 9, 10, 11, 12}, more = {13, 14, 15};
-  LanguageModel model(kModel, {.numerics = numerics, .context = 64, .sequences = 2, .threads = 1});
+  LanguageModel model(path, {.numerics = numerics, .context = 64, .sequences = 2, .threads = 1});
   Runner& runner = model.runner();
   runner.prefill(0, ids, [](const Tensor&) {});
   if (forked) {
@@ -97,6 +100,88 @@ TEST(Runner, KeysAndValuesOfOneByte) {
     numerics.kv = dtype;
     expect_near_f32(numerics, bound, name_of(dtype));
   }
+}
+
+// The model with keys and values 2^-12 times as large, below what FP8 holds, and queries and output products 2^12
+// times: all else is as it was, bit for bit. The files say by which factor a cache divides, under one of the names in
+// use.
+struct SmallKeys {
+  const char *key = "k_proj.k_scale", *value = "v_proj.v_scale";
+  double factor = 0x1p-12;
+  int64_t heads = 0;  // 0: one number, else one for each head
+  std::string quantisation{};
+};
+std::string with_small_keys(const support::Folder& folder, const SmallKeys& options) {
+  std::filesystem::copy(kModel, folder.path(), std::filesystem::copy_options::recursive);
+  std::filesystem::remove(folder.path() / "model.safetensors");
+  if (!options.quantisation.empty()) folder.write("hf_quant_config.json", options.quantisation);
+  const io::Safetensors from(std::filesystem::path(kModel) / "model.safetensors");
+  std::vector<io::TensorSpec> specs;
+  const Shape shape = options.heads > 0 ? Shape{options.heads} : Shape{};
+  for (const io::StoredTensor& tensor : from.tensors()) {
+    specs.push_back({tensor.name, tensor.view.dtype, tensor.view.shape});
+    const size_t end = tensor.name.find("k_proj.weight");
+    if (end == std::string::npos || options.factor == 1) continue;
+    for (const char* name : {options.key, options.value})
+      specs.push_back({tensor.name.substr(0, end) + name, DType::f32, shape});
+  }
+  io::SafetensorsWriter to(folder.path() / "model.safetensors", specs);
+  for (const io::TensorSpec& spec : to.order()) {
+    std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
+    const MutView values(bytes.data(), spec.dtype, spec.shape);
+    const View* stored = from.find(spec.name);
+    const auto named = [&](const char* part) { return spec.name.find(part) != std::string::npos; };
+    const double by = named("k_proj.weight") || named("v_proj.weight")   ? 0x1p-12
+                      : named("q_proj.weight") || named("o_proj.weight") ? 0x1p12
+                                                                         : 1;
+    for (int64_t i = 0; i < values.count(); ++i)
+      set_element(values, i, stored ? by * element(*stored, i) : options.factor / static_cast<double>(i + 1));
+    to.write(spec.name, bytes);
+  }
+  to.finish();
+  return folder.path().string();
+}
+
+TEST(Runner, Fp8CachesUseTheFactorsOfTheCheckpoint) {
+  Numerics fp8 = Numerics::serving(DType::f32);
+  fp8.kv = DType::f8_e4m3;
+  const std::vector<double> want = logits_after_steps(fp8, false), exact = logits_after_steps({}, false);
+  const auto of = [](const SmallKeys& options, const Numerics& numerics) {
+    const support::Folder folder;
+    return logits_after_steps(numerics, false, with_small_keys(folder, options));
+  };
+  EXPECT_EQ(of({}, fp8), want);
+  EXPECT_EQ(of({.key = "k_scale", .value = "v_scale"}, fp8), want);
+  EXPECT_EQ(of({.heads = 2}, fp8), want);   // the larger of two
+  EXPECT_EQ(of({}, {}), exact);             // caches of other types do not read them
+  EXPECT_NE(of({.factor = 1}, fp8), want);  // without factors all keys and values would be zero
+  const support::Folder folder;
+  const std::string path = with_small_keys(folder, {.factor = -1});
+  const std::string error = support::error_of([&] { LanguageModel model(path, {.context = 64}); });
+  EXPECT_NE(error.find("k_scale is damaged"), std::string::npos) << error;
+}
+
+TEST(Runner, TheCacheIsFp8WhereTheCheckpointSaysSo) {
+  const auto cache = [](const std::string& quantisation, const Numerics& numerics) {
+    const support::Folder folder;
+    LanguageModel model(with_small_keys(folder, {.quantisation = quantisation}),
+                        {.numerics = numerics, .context = 64, .threads = 1});
+    return model.runner().options().numerics.caches().kv;
+  };
+  const Numerics automatic = Numerics::serving(DType::bf16);
+  Numerics chosen = automatic;
+  chosen.kv = DType::i8;
+  const std::string fp8 = R"({"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}})";
+  EXPECT_EQ(cache(fp8, automatic), DType::f8_e4m3);
+  EXPECT_EQ(cache(fp8, chosen), DType::i8);
+  EXPECT_EQ(cache(fp8, Numerics::serving(DType::bf16, true)), DType::bf16);  // --exact keeps what training has
+  EXPECT_EQ(
+      cache(R"({"quantization": {"kv_cache_scheme": {"num_bits": 8, "type": "float", "dynamic": false}}})", automatic),
+      DType::f8_e4m3);
+  for (const char* other : {R"({"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": null}})",
+                            R"({"quantization": {"kv_cache_quant_algo": "NVFP4"}})",
+                            R"({"quantization": {"kv_cache_scheme": {"num_bits": 8, "type": "int"}}})"})
+    EXPECT_EQ(cache(other, automatic), DType::bf16) << other;
 }
 
 TEST(Runner, StatesOfFewerBits) {

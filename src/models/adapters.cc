@@ -44,6 +44,7 @@ class AdapterSource final : public nn::ParamSource {
   AdapterSource(Adapters& adapters, nn::ParamSource& files) : adapters_(adapters), files_(files) {}
 
   bool has(const std::string& name) const override { return files_.has(name); }
+  float cache_factor(const std::string& name) const override { return files_.cache_factor(name); }
 
  protected:
   Param first(const nn::ParamRequest& r) override {

@@ -94,6 +94,8 @@ struct Config {
   std::optional<int64_t> bos;
   // Row of the embedding that lookups never train: the padding_idx of the family's nn.Embedding.
   std::optional<int64_t> padding;
+  // The type of keys and values between passes that a quantised checkpoint was made for.
+  std::optional<DType> kv_cache;
   // Which part of the blocks that divide, and of the vocabulary, a model of this config has (models/cut.h).
   Cut cut;
   ExpertCut expert_cut;

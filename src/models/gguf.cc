@@ -61,7 +61,7 @@ int64_t head_rows_of(const io::Gguf& file, const nn::ParamRequest& request) {
   }
   const int64_t rows = request.shape[0];
   if (head <= 0 || head % 2 != 0 || rows % head != 0)
-    fail(file.where(), {.what = "tensor " + gguf_name(request.name) + " is not made of heads",
+    fail(file.where(), {.what = "tensor " + gguf_name(request.name, gguf_layers(file)) + " is not made of heads",
                         .got = fmt::format("{} rows", rows),
                         .expected = fmt::format("a multiple of {}, which must be even", head)});
   return head;
@@ -71,7 +71,7 @@ int64_t head_rows_of(const io::Gguf& file, const nn::ParamRequest& request) {
 
 GgufPart gguf_part(const io::Gguf& file, const nn::ParamRequest& request) {
   const bool expert = request.expert >= 0;
-  const std::string name = gguf_name(expert ? request.stack : request.name);
+  const std::string name = gguf_name(expert ? request.stack : request.name, gguf_layers(file));
   const io::GgufTensor* tensor = name.empty() ? nullptr : file.find(name);
   if (!tensor) fail(file.where(), {.what = fmt::format("tensor {} is missing", name.empty() ? request.name : name)});
   const int64_t parts = expert ? request.experts : 1;
@@ -104,7 +104,7 @@ class GgufSource final : public nn::ParamSource {
 
   // Stacks of experts are given one by one: each may have a factor of its own.
   bool has(const std::string& name) const override {
-    const io::GgufTensor* tensor = file_.find(gguf_name(name));
+    const io::GgufTensor* tensor = file_.find(gguf_name(name, gguf_layers(file_)));
     return tensor && tensor->shape.rank < 3;
   }
 

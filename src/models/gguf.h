@@ -22,6 +22,12 @@ std::string gguf_architecture(const io::Gguf& file);
 // The model's config.json. Error for a key that is missing or wrong.
 io::Json gguf_config(const io::Gguf& file);
 
+// Layers of the model: those of the file without the prediction blocks, which come last. Error for an impossible
+// number.
+int64_t gguf_layers(const io::Gguf& file);
+// Whether it has the one prediction block that llama.cpp reads: attention, then experts.
+bool gguf_predicts(const io::Gguf& file);
+
 struct GgufStored {
   int64_t bytes = 0, values = 0;
   double bits() const { return values > 0 ? 8.0 * static_cast<double>(bytes) / static_cast<double>(values) : 0.0; }

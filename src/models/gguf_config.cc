@@ -101,23 +101,19 @@ class MetadataReader {
     return ids;
   }
 
-  // Without the prediction blocks, which come last.
-  size_t layers() const {
-    const int64_t all = file_.need_int(name("block_count")),
-                  last = file_.int_of(name("nextn_predict_layers")).value_or(0);
-    if (all < 1 || all > Ranges::layers.max || last < 0 || last >= all)
-      fail(file_.where(),
-           {.what = name("block_count") + " is out of range", .got = fmt::format("{}, and {} to predict", all, last)});
-    return static_cast<size_t>(all - last);
-  }
+  size_t layers() const { return static_cast<size_t>(gguf_layers(file_)); }
 
-  // One number for every layer.
-  std::vector<int64_t> by_layer(const char* key) const {
-    const size_t count = layers();  // checked
+  // One number for every block, those that predict included.
+  std::vector<int64_t> by_block(const char* key) const {
+    (void)layers();  // checks how many there are
     auto list = file_.ints_of(name(key), static_cast<size_t>(file_.need_int(name("block_count"))));
     if (!list) fail(file_.where(), {.what = name(key) + " is missing"});
-    list->resize(count);
-    return *list;
+    return std::move(*list);
+  }
+  std::vector<int64_t> by_layer(const char* key) const {
+    std::vector<int64_t> list = by_block(key);
+    list.resize(layers());
+    return list;
   }
 
   double eps() const { return file_.number_of(name("attention.layer_norm_rms_epsilon")).value_or(1e-5); }
@@ -145,7 +141,26 @@ class MetadataReader {
     config["num_key_value_heads"] = std::max<int64_t>(1, *std::ranges::max_element(kv_heads));
     config["intermediate_size"] = widths;
     config["use_conv_bias"] = any_tensor(".ssm_conv1d.bias");
+    if (gguf_predicts(file_)) add_prediction(config);
     return config;
+  }
+
+  // Its numbers are those of the block after the layers, the first that predicts.
+  void add_prediction(nlohmann::json& config) const {
+    const auto own = [&](const char* key) { return by_block(key)[layers()]; };
+    config["num_nextn_predict_layers"] = 1;
+    config["mtp_block_configs"] = {
+        {{"block_type", "attention"}, {"num_key_value_heads", own("attention.head_count_kv")}},
+        {{"block_type", "moe"},
+         {"num_experts_per_tok", own("expert_used_count")},
+         {"moe_intermediate_size", own("expert_feed_forward_length")}}};
+    for (const auto& block : config["mtp_block_configs"]) {
+      for (const auto& entry : block.items()) {
+        if (entry.key() != "block_type" && config.value(entry.key(), nlohmann::json()) != entry.value()) return;
+      }
+    }
+    config.erase("mtp_block_configs");
+    config["mtp_layers_block_type"] = {"attention", "moe"};
   }
 
   // Width and number of a token's experts, which Puzzle chooses layer by layer.
@@ -296,6 +311,19 @@ std::string gguf_architecture(const io::Gguf& file) {
                         .got = printable(name),
                         .expected = fmt::format("one of {}", fmt::join(kKnown, ", "))});
   return name;
+}
+
+int64_t gguf_layers(const io::Gguf& file) {
+  const std::string architecture = gguf_architecture(file), count = architecture + ".block_count";
+  const int64_t all = file.need_int(count), last = file.int_of(architecture + ".nextn_predict_layers").value_or(0);
+  if (all < 1 || all > Ranges::layers.max || last < 0 || last >= all)
+    fail(file.where(), {.what = count + " is out of range", .got = fmt::format("{}, and {} to predict", all, last)});
+  return all - last;
+}
+
+bool gguf_predicts(const io::Gguf& file) {
+  return gguf_architecture(file) == "nemotron_h_moe" && file.int_of("nemotron_h_moe.nextn_predict_layers") == 1 &&
+         file.find(fmt::format("blk.{}.nextn.eh_proj.weight", gguf_layers(file)));
 }
 
 io::Json gguf_config(const io::Gguf& file) {

@@ -283,12 +283,13 @@ bool GgufExport::Tensor::widened() const {
 GgufExport::GgufExport(const io::ModelPath& model, const GgufOptions& options)
     : model_(model), options_(options), config_(load_config(model)), folder_(open_folder(model)) {
   architecture_ = gguf_architecture(config_, model.name);
+  if (const std::string why = prediction_misfit(config_); !why.empty()) {
+    notes_.push_back("the block that predicts further tokens is left out: it has " + why);
+    config_.mtp.reset();
+  }
   fields_ = gguf_metadata(config_, model.name, model.name);
-  if (config_.mtp) notes_.push_back("the block that predicts further tokens is left out");
-  Config main = config_;
-  main.mtp.reset();
   Recorder recorder(*folder_.source);
-  const Model built(std::move(main), recorder);
+  const Model built(config_, recorder);
   plan(recorder.list);
   if (!config_.rope) return;
   if (std::vector<float> divisors = rope_divisors(*config_.rope); !divisors.empty()) {
@@ -335,7 +336,7 @@ void GgufExport::plan(std::span<const std::pair<nn::ParamRequest, Weight>> param
     const std::string& released = one_of_many ? r.stack : r.name;
     Tensor& tensor = stacks[released];
     if (tensor.parts.empty()) {
-      tensor = {.spec = {.name = gguf_name(released), .shape = stored_shape(r, config_)},
+      tensor = {.spec = {.name = gguf_name(released, std::ssize(config_.layers)), .shape = stored_shape(r, config_)},
                 .matrix = is_matrix(r.role),
                 .paired = paired(released),
                 .wanted = type_for(r)};

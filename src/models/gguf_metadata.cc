@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "sys/error.h"
@@ -23,6 +24,13 @@ std::vector<const Spec*> blocks_of(const Config& config) {
     }
   }
   return list;
+}
+
+// The block of a layer of the prediction block; null: there is none, or one of another kind.
+template <class Spec>
+const Spec* predicts(const Config& config, size_t layer) {
+  const auto& layers = config.mtp->layers;
+  return layer < layers.size() ? std::get_if<Spec>(&layers[layer].parts.at(0).block) : nullptr;
 }
 
 class MetadataWriter {
@@ -57,7 +65,7 @@ class MetadataWriter {
     fields_ = {{"general.architecture", std::string(architecture())},
                {"general.type", std::string("model")},
                {"general.name", name}};
-    add("block_count", u32(std::ssize(config_.layers)));
+    add("block_count", u32(std::ssize(config_.layers) + (config_.mtp ? 1 : 0)));
     add("context_length", u32(config_.positions_max > 0 ? config_.positions_max : 1 << 20));
     add("embedding_length", u32(config_.hidden));
     add("vocab_size", u32(config_.vocab));
@@ -68,6 +76,7 @@ class MetadataWriter {
       add_attention();
       add_mamba();
       if (!moes_.empty()) add_experts();
+      if (config_.mtp) add("nextn_predict_layers", 1u);
     } else {
       add_transformer();
       add_rope();
@@ -126,6 +135,10 @@ class MetadataWriter {
       const auto* moe = std::get_if<nn::MoeSpec>(&block);
       kv_heads.push_back(attention ? static_cast<int32_t>(attention->kv_heads) : 0);
       widths.push_back(static_cast<int32_t>(mlp ? mlp->width : moe ? moe->width : 0));
+    }
+    if (config_.mtp) {  // one block with both
+      kv_heads.push_back(static_cast<int32_t>(predicts<nn::AttentionSpec>(config_, 0)->kv_heads));
+      widths.push_back(static_cast<int32_t>(predicts<nn::MoeSpec>(config_, 1)->width));
     }
     add("attention.head_count_kv", std::move(kv_heads));
     add("feed_forward_length", std::move(widths));
@@ -233,6 +246,24 @@ class MetadataWriter {
 
 std::string gguf_architecture(const Config& config, const std::string& where) {
   return MetadataWriter(config, where).architecture();
+}
+
+std::string prediction_misfit(const Config& config) {
+  if (!config.mtp) return {};
+  const auto* attention = predicts<nn::AttentionSpec>(config, 0);
+  const auto* moe = predicts<nn::MoeSpec>(config, 1);
+  if (!attention || !moe || config.mtp->layers.size() != 2) return "other layers than attention and experts";
+  const auto attentions = blocks_of<nn::AttentionSpec>(config);
+  const auto moes = blocks_of<nn::MoeSpec>(config);
+  if (moes.empty()) return "experts, and the layers have none";
+  const auto heads = [](const nn::AttentionSpec& a) { return std::pair(a.heads, a.head_dim); };
+  const auto shape = [](const nn::MoeSpec& m) {
+    return std::tuple(m.experts, m.top_k, m.width, m.latent, m.shared_width, m.n_group, m.topk_group, m.normalise,
+                      m.scale);
+  };
+  if (!attentions.empty() && heads(*attention) != heads(*attentions[0])) return "other heads than the layers";
+  if (shape(*moe) != shape(*moes[0])) return "other experts than the layers";
+  return {};
 }
 
 std::vector<float> rope_divisors(const nn::RopeSpec& rope) {

@@ -13,10 +13,13 @@ namespace braid::models {
 // `where`, for a model that llama.cpp cannot run.
 std::string gguf_architecture(const Config& config, const std::string& where);
 
+// Why llama.cpp cannot read the model's prediction block, to follow "it has"; empty if it can, or if there is none.
+std::string prediction_misfit(const Config& config);
+
 // Frequency divisors of llama3's RoPE scaling: files have the numbers, not the rule. Else empty.
 std::vector<float> rope_divisors(const nn::RopeSpec& rope);
 
-// general.* and those of the architecture.
+// general.* and those of the architecture. Without prediction_misfit: the prediction block is one more block.
 io::GgufFields gguf_metadata(const Config& config, const std::string& name, const std::string& where);
 
 }  // namespace braid::models

@@ -71,20 +71,42 @@ struct Layers {
 };
 constexpr Layers kLayers[] = {{"backbone.layers.", kNemotronHNames}, {"model.layers.", kTransformerNames}};
 
-}  // namespace
+// What the prediction block spells otherwise than a layer, after "mtp.layers.".
+constexpr Name kPredictionNames[] = {{"0.enorm.weight", "nextn.enorm.weight"},
+                                     {"0.hnorm.weight", "nextn.hnorm.weight"},
+                                     {"0.eh_proj.weight", "nextn.eh_proj.weight"},
+                                     {"1.norm.weight", "post_attention_norm.weight"},
+                                     {"1.final_layernorm.weight", "nextn.shared_head_norm.weight"}};
 
-std::string gguf_name(std::string_view released) {
-  for (const Name& name : kWhole) {
+const char* find(std::span<const Name> names, std::string_view released) {
+  for (const Name& name : names) {
     if (released == name.released) return name.gguf;
   }
-  for (const Layers& layers : kLayers) {
-    if (!released.starts_with(layers.prefix)) continue;
-    const std::string_view rest = released.substr(layers.prefix.size());
+  return nullptr;
+}
+
+// `rest` after "mtp.layers."
+const char* prediction_name(std::string_view rest) {
+  if (const char* name = find(kPredictionNames, rest)) return name;
+  return rest.starts_with("0.") || rest.starts_with("1.") ? find(kNemotronHNames, rest.substr(2)) : nullptr;
+}
+
+}  // namespace
+
+std::string gguf_name(std::string_view released, int64_t layers) {
+  constexpr std::string_view kPrediction = "mtp.layers.";
+  if (released.starts_with(kPrediction)) {
+    const char* name = prediction_name(released.substr(kPrediction.size()));
+    return name ? fmt::format("blk.{}.{}", layers, name) : std::string();
+  }
+  if (const char* name = find(kWhole, released)) return name;
+  for (const Layers& spelled : kLayers) {
+    if (!released.starts_with(spelled.prefix)) continue;
+    const std::string_view rest = released.substr(spelled.prefix.size());
     const size_t dot = rest.find('.');
     if (dot == rest.npos) return {};
-    for (const Name& name : layers.names) {
-      if (rest.substr(dot + 1) == name.released) return fmt::format("blk.{}.{}", rest.substr(0, dot), name.gguf);
-    }
+    const char* name = find(spelled.names, rest.substr(dot + 1));
+    return name ? fmt::format("blk.{}.{}", rest.substr(0, dot), name) : std::string();
   }
   return {};
 }

@@ -35,6 +35,21 @@ class FileSource final : public nn::ParamSource {
 
   bool has(const std::string& name) const override { return find(name).view || find(name + kPacked).view; }
 
+  // One number, or one for each head: the largest then, which loses nothing but the range of small values that a
+  // smaller one would add.
+  float cache_factor(const std::string& name) const override {
+    const View* stored = find(name).view;
+    if (!stored) return 1;
+    if (stored->dtype != DType::f32 && stored->dtype != DType::f16 && stored->dtype != DType::bf16)
+      wrong_type(name, *stored, "F32, F16 or BF16");
+    if (stored->count() < 1 || stored->count() > Ranges::heads.max)
+      fail(where_, {.what = "scale " + name + " is not one number", .got = to_string(stored->shape)});
+    float largest = 0;
+    for (int64_t i = 0; i < stored->count(); ++i)
+      largest = std::max(largest, checked_scale(name, static_cast<float>(element(*stored, i))));
+    return largest;
+  }
+
   Param first(const nn::ParamRequest& r) override {
     if (const Found packed = find(r.name + kPacked); packed.view && !r.transposed && r.shape.rank == 2) {
       const std::string name = packed.name.substr(0, packed.name.size() - kPacked.size());
@@ -128,7 +143,9 @@ class FileSource final : public nn::ParamSource {
       fail(where_, {.what = "scale " + name + " is not one number",
                     .got = fmt::format("{} {}", name_of(stored.dtype), to_string(stored.shape)),
                     .expected = "F32 []"});
-    const float value = *stored.as<float>();
+    return checked_scale(name, *stored.as<float>());
+  }
+  float checked_scale(const std::string& name, float value) const {
     if (!(value > 0) || std::isinf(value))
       fail(where_,
            {.what = "scale " + name + " is damaged", .got = std::to_string(value), .expected = "a number above 0"});
@@ -204,15 +221,29 @@ void check_quantisation(const io::Json& quantisation) {
   }
 }
 
+// FP8 keys and values, as ModelOpt or compressed-tensors say it. Caches of other formats that it knows are ignored: all
+// of them only save memory.
+bool has_fp8_cache(const io::Json& quantisation) {
+  if (const auto algorithm = quantisation.get({"kv_cache_quant_algo"}); algorithm && algorithm->raw() == "FP8")
+    return true;
+  const auto scheme = quantisation.get({"kv_cache_scheme"});
+  return scheme && scheme->raw().is_object() && scheme->int_of({"num_bits"}) == 8 &&
+         scheme->string_of({"type"}) == "float";
+}
+
 }  // namespace
 
 Config load_config(const io::ModelPath& path) {
   if (path.is_gguf()) return read_config(gguf_config(io::Gguf(path.weights)));
   const io::Json json = io::Json::read(path.folder / "config.json");
   Config config = read_config(json);
-  if (const auto q = json.get({"quantization_config"})) check_quantisation(*q);
+  const auto read = [&](const io::Json& quantisation) {
+    check_quantisation(quantisation);
+    if (has_fp8_cache(quantisation)) config.kv_cache = DType::f8_e4m3;
+  };
+  if (const auto q = json.get({"quantization_config"})) read(*q);
   if (const auto file = path.folder / "hf_quant_config.json"; std::filesystem::exists(file)) {
-    if (const auto q = io::Json::read(file).get({"quantization"})) check_quantisation(*q);
+    if (const auto q = io::Json::read(file).get({"quantization"})) read(*q);
   }
   const auto file = path.folder / "generation_config.json";
   if (!std::filesystem::exists(file)) return config;

@@ -96,6 +96,7 @@ class PartSource final : public nn::ParamSource {
   }
 
   bool has(const std::string& name) const override { return files_.has(name); }
+  float cache_factor(const std::string& name) const override { return files_.cache_factor(name); }
 
   // Error where a cut would lie inside a block.
   void check() {

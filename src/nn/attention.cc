@@ -68,6 +68,8 @@ Tensor Attention::attend(Run& run, const SeqMap& seqs, const Tensor& q, const Te
   const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
   const BlockState state = run.block_state(state_index);
   if (state.k_pages) {
+    const bool scaled = state.k_pages.dtype == DType::f8_e4m3;
+    const float k_factor = scaled ? params_.k_factor : 1, v_factor = scaled ? params_.v_factor : 1;
     braid::run(ctx, KvStore{.k = k.view(),
                             .v = v.view(),
                             .k_pages = state.k_pages,
@@ -75,7 +77,9 @@ Tensor Attention::attend(Run& run, const SeqMap& seqs, const Tensor& q, const Te
                             .k_scales = state.k_scales,
                             .v_scales = state.v_scales,
                             .page_table = run.state.page_table,
-                            .seqs = &seqs});
+                            .seqs = &seqs,
+                            .k_factor = k_factor,
+                            .v_factor = v_factor});
     braid::run(ctx, AttentionFwd{.q = q.view(),
                                  .k_pages = state.k_pages,
                                  .v_pages = state.v_pages,
@@ -84,7 +88,8 @@ Tensor Attention::attend(Run& run, const SeqMap& seqs, const Tensor& q, const Te
                                  .page_table = run.state.page_table,
                                  .y = y.mut(),
                                  .seqs = &seqs,
-                                 .scale = scale});
+                                 .scale = scale * k_factor,
+                                 .v_factor = v_factor});
     return y;
   }
   const Tensor lse = ctx.tape ? Tensor(ctx.arena, DType::f32, {q.dim(0), q.dim(1)}) : Tensor();
@@ -197,6 +202,8 @@ AttentionParams load_attention(const BlockSource& source, const AttentionSpec& s
     p.q_norm = source.get(ParamRole::q_norm, {spec.head_dim}, none);
     p.k_norm = source.get(ParamRole::k_norm, {spec.head_dim}, none);
   }
+  p.k_factor = source.cache_factor(ParamRole::k);
+  p.v_factor = source.cache_factor(ParamRole::v);
   return p;
 }
 

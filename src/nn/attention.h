@@ -45,6 +45,7 @@ struct AttentionParams {
   Param q, k, v, o;
   Param q_bias, k_bias, v_bias, o_bias;  // empty without bias
   Param q_norm, k_norm;
+  float k_factor = 1, v_factor = 1;  // FP8 caches hold keys and values divided by these
 };
 
 class Attention final : public Block {
@@ -52,7 +53,12 @@ class Attention final : public Block {
   Attention(const AttentionSpec& spec, AttentionParams params, std::shared_ptr<RopeTable> rope);
   Tensor forward(Run& run, const Tensor& x) override;
   void params(std::vector<Param*>& out) override;
-  StateShape state_shape() const override { return {.kv_heads = spec_.kv_heads, .kv_dim = spec_.head_dim}; }
+  StateShape state_shape() const override {
+    return {.kv_heads = spec_.kv_heads,
+            .kv_dim = spec_.head_dim,
+            .k_factor = params_.k_factor,
+            .v_factor = params_.v_factor};
+  }
 
  private:
   Tensor project(Run& run, const Tensor& x, Param& w, Param& bias, Param& norm, int64_t heads);

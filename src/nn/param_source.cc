@@ -76,6 +76,17 @@ std::vector<Param> BlockSource::experts(ParamRole role, const Experts& experts, 
   return list;
 }
 
+float BlockSource::cache_factor(ParamRole role) const {
+  const char* name = role == ParamRole::k ? "k_scale" : "v_scale";
+  // ModelOpt has it beside the weight, compressed-tensors beside the block's products.
+  float factor = source.cache_factor(prefix + name);
+  if (const Spelling::Name* spelled = spelling.find(role)) {
+    const std::string weight = prefix + spelled->leaf;
+    if (factor == 1) factor = source.cache_factor(weight.substr(0, weight.rfind('.') + 1) + name);
+  }
+  return factor;
+}
+
 BlockSource BlockSource::shared() const {
   BlockSource other = *this;
   other.prefix += spelling.shared;

@@ -36,6 +36,9 @@ class ParamSource {
   // Matrices come in any format, the rest as F32. A repeated request is another use of the same parameter.
   Param get(const ParamRequest& request);
   virtual bool has(const std::string& name) const = 0;
+  // The factor of an FP8 cache of keys or values that a quantised file names; 1 where it does not. Error: not a number
+  // above 0.
+  virtual float cache_factor(const std::string&) const { return 1; }
 
  protected:
   virtual Param first(const ParamRequest& request) = 0;
@@ -82,6 +85,8 @@ struct BlockSource {
   std::vector<Param> experts(ParamRole role, const Experts& experts, int64_t rows, int64_t cols,
                              const Shard& shard) const;
   BlockSource shared() const;  // of the shared expert
+  // Of the cache of what a product of `role`, k or v, gives.
+  float cache_factor(ParamRole role) const;
 
  private:
   ParamRequest request(ParamRole role, const Shard& shard, std::vector<Segment> segments) const;

@@ -18,6 +18,7 @@ struct StateShape {
   int64_t chunk = 0;  // of the scan; --exact keeps the inputs of an unfinished chunk
   // Attention: keys and values, [kv_heads, kv_dim] per token
   int64_t kv_heads = 0, kv_dim = 0;
+  float k_factor = 1, v_factor = 1;  // FP8 keys and values are stored divided by these
 
   // I8 codes of the SSM state have an FP32 scale for each head and channel.
   int64_t fixed_bytes(DType ssm) const {

@@ -25,7 +25,11 @@ struct StoreSide {
   const View& from;
   const MutView& to;
   const MutView& scales;
+  float factor = 1;
 };
+
+StoreSide keys(const KvStore& op) { return {op, op.k, op.k_pages, op.k_scales, op.k_factor}; }
+StoreSide values(const KvStore& op) { return {op, op.v, op.v_pages, op.v_scales, op.v_factor}; }
 
 // Codes are quotients in double precision rounded to nearest even; the scale is a quotient of floats.
 void store_side_ref(const StoreSide& s) {
@@ -44,7 +48,9 @@ void store_side_ref(const StoreSide& s) {
       for (int64_t p = 0; p < width; ++p) {
         const double v = element(s.from, from + p);
         const double code = scale > 0 ? std::nearbyint(v / static_cast<double>(scale)) : 0;
-        set_element(s.to, row * width + p, s.scales ? code : v);
+        // Rounded to a float before it is rounded to the page's type, as the other row does.
+        const double quotient = static_cast<double>(static_cast<float>(v / static_cast<double>(s.factor)));
+        set_element(s.to, row * width + p, s.scales ? code : quotient);
       }
     }
   }
@@ -54,12 +60,15 @@ void check_store(const KvStore& op) {
   check_pages(KvStore::name, op.seqs, op.page_table, op.k_pages, op.k.dim(0));
   check_codes(KvStore::name, op.k_pages, op.k_scales);
   check_codes(KvStore::name, op.v_pages, op.v_scales);
+  for (const StoreSide& s : {keys(op), values(op)})
+    CHECK(s.factor > 0 && (s.factor == 1 || s.to.dtype == DType::f8_e4m3), "{}: {} pages of values by {}",
+          KvStore::name, name_of(s.to.dtype), s.factor);
 }
 
 void store_ref(Ctx&, const KvStore& op, std::span<std::byte>) {
   check_store(op);
-  store_side_ref({op, op.k, op.k_pages, op.k_scales});
-  store_side_ref({op, op.v, op.v_pages, op.v_scales});
+  store_side_ref(keys(op));
+  store_side_ref(values(op));
 }
 
 template <class To>
@@ -71,7 +80,7 @@ To rounded(float v) {
 
 // Returns the scale of I8 codes, which is NaN if a value is, and 1 for the other types.
 template <class To, class From>
-float store_row(const From* from, To* to, int64_t n) {
+float store_row(const From* from, float factor, To* to, int64_t n) {
   if constexpr (std::is_same_v<To, int8_t>) {
     float amax = 0;
     for (int64_t i = 0; i < n && !std::isnan(amax); ++i) {
@@ -85,7 +94,7 @@ float store_row(const From* from, To* to, int64_t n) {
     }
     return scale;
   } else {
-    for (int64_t i = 0; i < n; ++i) to[i] = rounded<To>(to_float(from[i]));
+    for (int64_t i = 0; i < n; ++i) to[i] = rounded<To>(to_float(from[i]) / factor);
     return 1;
   }
 }
@@ -99,7 +108,7 @@ void store_rows(const StoreSide& s) {
       To* row = s.to.as<To>(entry) + pos % page * s.to.stride(1);
       for (int64_t g = 0; g < s.to.dim(2); ++g) {
         const From* from = s.from.as<From>(seq.start + t) + g * s.from.stride(1);
-        const float scale = store_row(from, row + g * s.to.stride(2), s.to.dim(3));
+        const float scale = store_row(from, s.factor, row + g * s.to.stride(2), s.to.dim(3));
         if (s.scales) s.scales.as<float>(entry)[pos % page * s.scales.stride(1) + g] = scale;
       }
     }
@@ -125,8 +134,8 @@ void store_side(const StoreSide& s) { s.from.dtype == DType::f32 ? store_from<fl
 // On one thread: a step writes a few rows, and the next reader needs the cache lines anyway.
 void store_copy(Ctx&, const KvStore& op, std::span<std::byte>) {
   check_store(op);
-  store_side({op, op.k, op.k_pages, op.k_scales});
-  store_side({op, op.v, op.v_pages, op.v_scales});
+  store_side(keys(op));
+  store_side(values(op));
 }
 
 // Empty views are plain.
@@ -167,7 +176,8 @@ void fwd_ref(Ctx&, const AttentionFwd& op, std::span<std::byte>) {
               attention_ref(std::min(seen.before + t + 1, seen.count), width, static_cast<double>(op.scale),
                             &q[static_cast<size_t>(at)], k.data(), v.data(), y.data());
           if (op.lse) set_element(op.lse, at / width, lse);
-          for (int64_t i = 0; i < width; ++i) set_element(op.y, at + i, y[static_cast<size_t>(i)]);
+          for (int64_t i = 0; i < width; ++i)
+            set_element(op.y, at + i, static_cast<double>(op.v_factor) * y[static_cast<size_t>(i)]);
         }
       }
     }

@@ -6,10 +6,11 @@
 // token sees those whose position is not past its own. Softmaxes over parts of the keys are combined by their lse;
 // backward of such a part takes y and lse of all keys, and gives this part's terms of dq. The page table holds
 // positions only up to the end of its sequence: entries beyond are never read. Pages are F32, BF16, or one byte per
-// value: F8_E4M3 unscaled (it saturates at 448), or I8 with an FP32 scale for each token and KV head, its largest
-// magnitude / 127. Scores, softmax and sums in FP32; pages and queries are widened exactly. Row contract: keys are
-// processed on a grid that starts at position 0, so a token's result has the same bits in prefill, in chunks of any
-// size and in a step. Backward stores no probabilities: they are recomputed from the scores and their log-sum-exp,
+// value: F8_E4M3 (it saturates at 448) of values divided by one factor for all of a cache, or I8 with an FP32 scale for
+// each token and KV head, its largest magnitude / 127. Scores, softmax and sums in FP32; pages and queries are widened
+// exactly. Row contract: keys are processed on a grid that starts at position 0, so a token's result has the same bits
+// in prefill, in chunks of any size and in a step. Backward stores no probabilities: they are recomputed from the
+// scores and their log-sum-exp,
 //   p_j = exp(s_j - lse),   ds_j = p_j (dy . v_j - dy . y),
 //   dq = scale sum_j ds_j k_j,   dk_j = scale sum ds_j q,   dv_j = sum p_j dy     (sums over the heads and tokens of j)
 // where tokens and heads add up on a grid that starts with their sequence: other sequences or threads change no bit.
@@ -26,6 +27,7 @@ struct KvStore {
   MutView k_scales{}, v_scales{};  // [pages, page, G] F32, of I8 pages; else empty
   View page_table{};               // [S, max_pages] I32, rows by Seq.table
   const SeqMap* seqs = nullptr;
+  float k_factor = 1, v_factor = 1;  // what F8_E4M3 pages have is multiplied by; above 0, and 1 for other pages
   static constexpr const char* name = "kv_store";
   static constexpr auto fields() {
     return std::tuple{in("k", &KvStore::k, "T G P"),
@@ -50,7 +52,8 @@ struct AttentionFwd {
   MutView lse{};                // [T, H] F32, log sum_j exp(s_j); or empty
   const SeqMap* seqs = nullptr;
   const SeqMap* keys = nullptr;  // as many as `seqs`, without a page table; or null
-  float scale = 1;               // P^-0.5 in every family so far
+  float scale = 1;               // P^-0.5 in every family so far, times the factor of keys
+  float v_factor = 1;            // of what pages have, in y
   static constexpr const char* name = "attention_fwd";
   static constexpr auto fields() {
     return std::tuple{in("q", &AttentionFwd::q, "T H P"),

@@ -448,9 +448,9 @@ HWY_NOINLINE void merge(const AttentionPart& total, const AttentionPart& part, i
 }
 
 template <class Num>
-void divide_row(const float* from, float sum, Num* to, int64_t n) {
+void multiply_into(const float* from, float by, Num* to, int64_t n) {
   const FloatTag d;
-  const FloatVec factor = hn::Set(d, 1.0f / sum);
+  const FloatVec factor = hn::Set(d, by);
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(hn::Mul(load(d, from + i), factor), d, to + i);
   if (i < n) store_n(hn::Mul(load(d, from + i), factor), d, to + i, n - i);
@@ -462,9 +462,9 @@ void finish(const AttentionFwd& op, const AttentionTile& t, const AttentionPart&
     const float* y = total.y + r * total.pad;
     if (op.lse) op.lse.as<float>(token)[head] = total.max[r] + std::log(total.sum[r]);
     if (op.y.dtype == DType::bf16) {
-      divide_row(y, total.sum[r], op.y.as<Bf16>(token) + head * op.y.stride(1), op.y.dim(2));
+      multiply_into(y, op.v_factor / total.sum[r], op.y.as<Bf16>(token) + head * op.y.stride(1), op.y.dim(2));
     } else {
-      divide_row(y, total.sum[r], op.y.as<float>(token) + head * op.y.stride(1), op.y.dim(2));
+      multiply_into(y, op.v_factor / total.sum[r], op.y.as<float>(token) + head * op.y.stride(1), op.y.dim(2));
     }
   }
 }

@@ -69,7 +69,8 @@ class Batch {
             .y = y_.mut(),
             .lse = lse_.mut(),
             .seqs = &seqs_,
-            .scale = 1 / std::sqrt(static_cast<float>(shapes_.width))};
+            .scale = 1 / std::sqrt(static_cast<float>(shapes_.width)),
+            .v_factor = shapes_.pages == DType::f8_e4m3 ? 0.37f : 1};
   }
   View table() const {
     return view_of(table_.data(), {static_cast<int64_t>(table_.size()) / table_cols_, table_cols_});
@@ -552,9 +553,37 @@ TEST(KvStore, EveryRowAgreesWithTheReference) {
                     .k_scales = to == DType::i8 ? k_scales.mut() : MutView(),
                     .v_scales = to == DType::i8 ? v_scales.mut() : MutView(),
                     .page_table = view_of(table.data(), {2, 3}),
-                    .seqs = &map},
+                    .seqs = &map,
+                    .k_factor = to == DType::f8_e4m3 ? 0.0371f : 1,
+                    .v_factor = to == DType::f8_e4m3 ? 11.3f : 1},
             0);
     }
+  }
+}
+
+// FP8 pages times their factor are within half a unit in the last place of what was stored, whose values would all be
+// zeros without one.
+TEST(KvStore, AFactorBringsSmallValuesIntoTheRangeOfFp8) {
+  const SeqMap map = SeqMap::one(4, 0, 0);
+  const int32_t page_0 = 0;
+  constexpr int64_t kWidth = 12;
+  TestTensor k(DType::f32, {4, 1, kWidth}, 1), codes(DType::f8_e4m3, {1, 4, 1, kWidth}, 2),
+      other(DType::f8_e4m3, {1, 4, 1, kWidth}, 4);
+  for (int64_t i = 0; i < 4 * kWidth; ++i) set_element(k.mut(), i, 1e-4 * (1 + std::abs(element(k.view(), i))));
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  constexpr float kFactor = 3e-6f;
+  run(ctx, KvStore{.k = k.view(),
+                   .v = k.view(),
+                   .k_pages = codes.mut(),
+                   .v_pages = other.mut(),
+                   .page_table = view_of(&page_0, {1, 1}),
+                   .seqs = &map,
+                   .k_factor = kFactor});
+  for (int64_t i = 0; i < 4 * kWidth; ++i) {
+    const double value = element(k.view(), i);
+    EXPECT_NEAR(static_cast<double>(kFactor) * element(codes.view(), i), value, value / 16) << i;
+    EXPECT_EQ(element(other.view(), i), 0) << i;
   }
 }
 
