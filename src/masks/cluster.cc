@@ -17,7 +17,10 @@ constexpr int kMeansRounds = 10, kExchangeRounds = 30;
 class Search {
  public:
   Search(const ClusterSpec& spec, std::span<const float> scores)
-      : spec_(spec), scores_(scores), groups_(spec.rows / spec.size), ones_(static_cast<size_t>(spec.rows)) {
+      : spec_(spec),
+        scores_(scores),
+        groups_((spec.rows + spec.size - 1) / spec.size),
+        ones_(static_cast<size_t>(spec.rows)) {
     const std::vector<double> values(scores.begin(), scores.end());
     const double share = std::min(1.0, 2 * spec.density);
     const auto n = static_cast<int64_t>(std::ceil(share * static_cast<double>(scores.size())));
@@ -48,6 +51,7 @@ class Search {
  private:
   using Groups = std::vector<int32_t>;  // [rows] the group of each
 
+  int64_t size_of(int64_t group) const { return std::min(spec_.size, spec_.rows - group * spec_.size); }
   std::vector<float> centres_of(const Groups& group) const;
   std::vector<float> first_centres(uint32_t start) const;
   Groups assigned(const std::vector<float>& closeness) const;
@@ -88,11 +92,13 @@ double Search::choose(const Groups& group, std::vector<float>& columns) const {
       sums[static_cast<size_t>(c * groups_ + g)] +=
           static_cast<double>(scores_[static_cast<size_t>(r * spec_.cols + c)]);
   }
+  const auto size = [&](int64_t i) { return size_of(i % groups_); };
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] /= static_cast<double>(size(static_cast<int64_t>(i)));
   columns.assign(sums.size(), 0);
   double kept = 0;
-  for (const int64_t i : largest(sums, spec_.stays)) {
+  for (const int64_t i : largest_units(sums, elements_of(spec_.density, spec_.rows, spec_.cols), size)) {
     columns[static_cast<size_t>(i)] = 1;
-    kept += sums[static_cast<size_t>(i)];
+    kept += sums[static_cast<size_t>(i)] * static_cast<double>(size(i));
   }
   return kept;
 }
@@ -145,8 +151,9 @@ double Search::exchanged(Groups& group) const {
 std::vector<float> Search::centres_of(const Groups& group) const {
   std::vector<float> centres(static_cast<size_t>(spec_.cols * groups_));
   for (int64_t r = 0; r < spec_.rows; ++r) {
+    const int64_t g = group[static_cast<size_t>(r)];
     for (const int32_t c : ones_[static_cast<size_t>(r)])
-      centres[static_cast<size_t>(c * groups_ + group[static_cast<size_t>(r)])] += 1 / static_cast<float>(spec_.size);
+      centres[static_cast<size_t>(c * groups_ + g)] += 1 / static_cast<float>(size_of(g));
   }
   return centres;
 }
@@ -195,7 +202,8 @@ Search::Groups Search::assigned(const std::vector<float>& closeness) const {
     return margin[static_cast<size_t>(a)] > margin[static_cast<size_t>(b)];
   });
   Groups group(margin.size());
-  std::vector<int64_t> room(static_cast<size_t>(groups_), spec_.size);
+  std::vector<int64_t> room;
+  for (int64_t g = 0; g < groups_; ++g) room.push_back(size_of(g));
   for (const int64_t r : turn) {
     int64_t best = -1;
     for (int64_t g = 0; g < groups_; ++g) {

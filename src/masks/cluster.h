@@ -16,9 +16,8 @@ namespace braid::masks {
 
 struct ClusterSpec {
   int64_t rows = 0, cols = 0;
-  int64_t size = 0;    // of a group, a divisor of the rows
-  int64_t stays = 0;   // vectors of `size` elements, over all groups
-  double density = 0;  // for the first step
+  int64_t size = 0;    // of a group; of the last one what is left
+  double density = 0;  // of the elements that stay
   int64_t starts = 2;  // of k-means
   uint64_t seed = 0;
   int threads = 1;

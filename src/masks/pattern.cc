@@ -12,13 +12,9 @@
 namespace braid::masks {
 namespace {
 
-int64_t units_that_stay(double density, int64_t units) {
-  return std::clamp<int64_t>(std::llround(density * static_cast<double>(units)), 1, units);
-}
-
 void keep_largest(const Spec& spec, std::span<const float> scores, Mask& mask) {
   const std::vector<double> values(scores.begin(), scores.end());
-  for (const int64_t i : largest(values, units_that_stay(spec.density, std::ssize(values))))
+  for (const int64_t i : largest(values, elements_of(spec.density, mask.rows, mask.cols)))
     mask.keep[static_cast<size_t>(i)] = 1;
 }
 
@@ -33,15 +29,21 @@ void keep_two_of_four(std::span<const float> scores, Mask& mask) {
 // Tiles of V rows and `width` columns; `row_of` has the order of the rows.
 void keep_tiles(const Spec& spec, std::span<const float> scores, int64_t width, std::span<const int32_t> row_of,
                 Mask& mask) {
-  const int64_t across = mask.cols / width, tiles = mask.rows / spec.block * across;
+  const int64_t across = (mask.cols + width - 1) / width, down = (mask.rows + spec.block - 1) / spec.block;
   const auto tile_of = [&](int64_t at, int64_t c) { return static_cast<size_t>(at / spec.block * across + c / width); };
-  std::vector<double> sums(static_cast<size_t>(tiles));
+  const auto size = [&](int64_t tile) {
+    return std::min(spec.block, mask.rows - tile / across * spec.block) *
+           std::min(width, mask.cols - tile % across * width);
+  };
+  std::vector<double> sums(static_cast<size_t>(down * across));
   std::vector<uint8_t> stays(sums.size());
   for (int64_t at = 0; at < mask.rows; ++at) {
     const float* row = scores.data() + row_of[static_cast<size_t>(at)] * mask.cols;
     for (int64_t c = 0; c < mask.cols; ++c) sums[tile_of(at, c)] += static_cast<double>(row[c]);
   }
-  for (const int64_t t : largest(sums, units_that_stay(spec.density, tiles))) stays[static_cast<size_t>(t)] = 1;
+  for (size_t t = 0; t < sums.size(); ++t) sums[t] /= static_cast<double>(size(static_cast<int64_t>(t)));
+  for (const int64_t t : largest_units(sums, elements_of(spec.density, mask.rows, mask.cols), size))
+    stays[static_cast<size_t>(t)] = 1;
   for (int64_t at = 0; at < mask.rows; ++at) {
     uint8_t* row = mask.keep.data() + row_of[static_cast<size_t>(at)] * mask.cols;
     for (int64_t c = 0; c < mask.cols; ++c) row[c] = stays[tile_of(at, c)];
@@ -57,14 +59,13 @@ const char* name_of(Pattern pattern) {
 
 int64_t Mask::kept() const { return std::accumulate(keep.begin(), keep.end(), int64_t{0}); }
 
-std::string misfit(const Spec& spec, int64_t rows, int64_t cols) {
-  if (spec.pattern == Pattern::unstructured) return {};
-  if (spec.pattern == Pattern::two_four)
-    return cols % 4 == 0 ? "" : fmt::format("has {} columns, not a multiple of 4", cols);
-  if (rows % spec.block != 0) return fmt::format("has {} rows, not a multiple of {}", rows, spec.block);
-  if (spec.pattern == Pattern::block && cols % spec.block != 0)
-    return fmt::format("has {} columns, not a multiple of {}", cols, spec.block);
-  return {};
+std::string misfit(const Spec& spec, int64_t, int64_t cols) {
+  if (spec.pattern != Pattern::two_four || cols % 4 == 0) return {};
+  return fmt::format("has {} columns, not a multiple of 4", cols);
+}
+
+int64_t elements_of(double density, int64_t rows, int64_t cols) {
+  return std::clamp<int64_t>(std::llround(density * static_cast<double>(rows * cols)), 1, rows * cols);
 }
 
 Mask find_mask(const Spec& spec, std::span<const float> scores, int64_t rows, int64_t cols) {
@@ -90,7 +91,6 @@ Mask find_mask(const Spec& spec, std::span<const float> scores, int64_t rows, in
       mask.row_of = cluster_rows({.rows = rows,
                                   .cols = cols,
                                   .size = spec.block,
-                                  .stays = units_that_stay(spec.density, rows / spec.block * cols),
                                   .density = spec.density,
                                   .seed = spec.seed,
                                   .threads = spec.threads},
@@ -119,6 +119,21 @@ std::vector<int64_t> largest(std::span<const double> values, int64_t n) {
   };
   if (n < std::ssize(order)) std::nth_element(order.begin(), order.begin() + n, order.end(), before);
   order.resize(static_cast<size_t>(n));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+std::vector<int64_t> largest_units(std::span<const double> means, int64_t elements,
+                                   const sys::FunctionRef<int64_t(int64_t)>& size) {
+  const int64_t first = size(0), last = size(std::ssize(means) - 1);
+  if (first == last) return largest(means, std::clamp<int64_t>((elements + first / 2) / first, 1, std::ssize(means)));
+  std::vector<int64_t> order(means.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return means[static_cast<size_t>(a)] > means[static_cast<size_t>(b)]; });
+  size_t n = 0;
+  for (; n < order.size() && (n == 0 || 2 * elements >= size(order[n])); ++n) elements -= size(order[n]);
+  order.resize(n);
   std::sort(order.begin(), order.end());
   return order;
 }

@@ -9,12 +9,15 @@
 //                 inside a group the same columns stay in every row (Shfl-BW, arXiv 2203.05016)
 //
 // At one number of elements each allows what those below it in this order allow: unstructured, shfl-bw, vector-wise,
-// block. Groups of a matrix may keep different numbers of columns. Matrices are [rows = outputs, cols = inputs].
+// block. Groups of a matrix may keep different numbers of columns. Matrices are [rows = outputs, cols = inputs]; the
+// last group, and the last blocks, are smaller where V is no divisor.
 #pragma once
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "sys/function_ref.h"
 
 namespace braid::masks {
 
@@ -42,8 +45,9 @@ struct Mask {
 // Why the pattern cannot be laid over a matrix; empty: it can.
 std::string misfit(const Spec& spec, int64_t rows, int64_t cols);
 
-// `scores` [rows, cols] are finite and not negative; the matrix fits. The nearest number of whole units (elements,
-// vectors, blocks) to the density stays, at least one. Equal scores: those of lower rows and columns first.
+// `scores` [rows, cols] are finite and not negative; the matrix fits. Whole units (elements, vectors, blocks) stay, by
+// their mean scores, as many as come nearest to the density, at least one. Equal scores: those of lower rows and
+// columns first.
 Mask find_mask(const Spec& spec, std::span<const float> scores, int64_t rows, int64_t cols);
 
 // The sum of the scores that stay over the sum of all; 1 if all are 0.
@@ -51,5 +55,10 @@ double retained(std::span<const float> scores, const Mask& mask);
 
 // Indices of the `n` largest values, ascending; of equal ones the first.
 std::vector<int64_t> largest(std::span<const double> values, int64_t n);
+// Of units with `size(i)` elements each and these mean scores: those that stay when about `elements` do, ascending.
+std::vector<int64_t> largest_units(std::span<const double> means, int64_t elements,
+                                   const sys::FunctionRef<int64_t(int64_t)>& size);
+// Elements of a matrix that a density leaves.
+int64_t elements_of(double density, int64_t rows, int64_t cols);
 
 }  // namespace braid::masks
