@@ -32,6 +32,7 @@ const Command kCommands[] = {
     {"repro axonn", "AxoNN's published rates beside grids, TP and FSDP, modelled", &setup_repro_axonn},
     {"repro megatron-moe", "folded experts against none, modelled, and published rates", &setup_repro_megatron_moe},
     {"repro recompute", "recomputed activations: memory and time, published and here", &setup_repro_recompute},
+    {"repro shfl-bw", "a model pruned to patterns, and the product that skips zeros", &setup_repro_shfl_bw},
     {"repro spmm", "ways to run a graph's sparse product, and the choice", &setup_repro_spmm},
     {"plan memory", "memory of a training step, from a config alone", &setup_plan_memory},
     {"plan layout", "which ranks divide what: layouts of a cluster, modelled", &setup_plan_layout},

@@ -1,4 +1,5 @@
-// braid prune: a smaller model from a model: channels, heads, experts and layers of the least importance left out.
+// braid prune: a smaller model from a model, channels, heads, experts and layers of the least importance left out; or
+// with --pattern (prune_pattern.h) the same model with zeros.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "apps/prune_pattern.h"
 #include "data/read_text.h"
 #include "models/presets.h"
 #include "prune/prune.h"
@@ -23,13 +25,16 @@ namespace {
 using nlohmann::ordered_json;
 
 struct PruneArgs {
-  std::string model, out, data, kind, target, score = "minitron";
+  std::string model, out, data, kind, target, score;
   prune::Options prune;
+  PatternArgs pattern;
   int64_t seed = 0, threads = 0;
   bool json = false;
 };
 
-const std::vector<std::string> kScores = {"minitron", "reap", "taylor", "random"};
+// As prune::ScoreKind has them, then of single weights, as prune::WeightScore does.
+const std::vector<std::string> kScores = {"minitron", "reap", "taylor", "random", "magnitude", "activations"};
+constexpr int64_t kUnitScores = 4;
 
 // "ffn 192, layers 9": what differs from the whole.
 std::string text_of(const prune::Sizes& sizes, const char* none) {
@@ -122,7 +127,7 @@ void print_json(const PruneArgs& o, const prune::Report& r) {
   const ordered_json j = {{"model", o.model},
                           {"output", o.out},
                           {"target", o.target},
-                          {"score", o.score},
+                          {"score", kScores[static_cast<size_t>(o.prune.score)]},
                           {"samples", r.samples},
                           {"tokens", r.tokens},
                           {"before", json_of(r.parent, r.parent_loss, r.full)},
@@ -134,8 +139,16 @@ void print_json(const PruneArgs& o, const prune::Report& r) {
 
 void check(PruneArgs& o) {
   if (o.data.empty()) fail("prune", {.what = "there is no data to calibrate with", .hint = "--data FILE"});
-  if (o.target.empty()) fail("prune", {.what = "no target is given", .hint = "--target params=0.75"});
-  o.prune.target = prune::parse_target(o.target);
+  const bool zeros = !o.pattern.pattern.empty();
+  if (zeros && !o.target.empty())
+    fail("--pattern", {.what = "and --target cannot be used together", .hint = "one of the two"});
+  if (zeros && !o.prune.axes.empty()) fail("--axes", {.what = "does not go with --pattern", .hint = "leaving it out"});
+  if (!zeros && o.target.empty())
+    fail("prune", {.what = "no target is given", .hint = "--target params=0.75, or --pattern shfl-bw --density 0.5"});
+  if (!zeros) {
+    refuse_pattern_options(o.pattern);
+    o.prune.target = prune::parse_target(o.target);
+  }
   check_range("--samples", o.prune.samples, 1, 1 << 20);
   check_range("--length", o.prune.length, 2, 1 << 17);
   check_range("--quick", o.prune.quick, 1, 1 << 20);
@@ -148,7 +161,31 @@ void check(PruneArgs& o) {
   }
   o.prune.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
   o.prune.seed = static_cast<uint64_t>(o.seed);
-  o.prune.score = static_cast<prune::ScoreKind>(std::find(kScores.begin(), kScores.end(), o.score) - kScores.begin());
+  if (o.score.empty()) o.score = zeros ? "activations" : "minitron";
+  const int64_t score = std::find(kScores.begin(), kScores.end(), o.score) - kScores.begin();
+  if ((score >= kUnitScores) != zeros)
+    fail("--score", {.what = fmt::format("does not go with {}", zeros ? "--pattern" : "--target"),
+                     .got = o.score,
+                     .expected = zeros ? "magnitude or activations" : "minitron, reap, taylor or random"});
+  if (!zeros) o.prune.score = static_cast<prune::ScoreKind>(score);
+}
+
+bool prune_to_pattern(PruneArgs& o, const data::DataSpec& data, const prune::Stage& stage,
+                      std::optional<report::Progress>& progress) {
+  prune::SparseOptions options{
+      .spec = o.pattern.spec(),
+      .score = o.score == "magnitude" ? prune::WeightScore::magnitude : prune::WeightScore::activations,
+      .samples = o.prune.samples,
+      .threads = o.prune.threads};
+  options.spec.seed = o.prune.seed;
+  options.spec.threads = o.prune.threads;
+  const prune::SparseReport report = prune::sparsify_model(models::find_weights(o.model), data, o.out, options, stage);
+  progress.reset();
+  o.pattern.model = o.model;
+  o.pattern.out = o.out;
+  o.pattern.json = o.json;
+  if (report.whole) print_sparse(o.pattern, o.score, report);
+  return report.whole;
 }
 
 int prune_command(PruneArgs o) {
@@ -163,6 +200,7 @@ int prune_command(PruneArgs o) {
     progress->at(done);
     return sys::caught_signal() == 0;
   };
+  if (!o.pattern.pattern.empty()) return prune_to_pattern(o, data, stage, progress) ? 0 : 128 + sys::caught_signal();
   const prune::Report report = prune::prune_model(models::find_weights(o.model), data, o.out, o.prune, stage);
   progress.reset();
   if (!report.whole) return 128 + sys::caught_signal();
@@ -183,12 +221,14 @@ Action setup_prune(Cli& cli) {
   cli.choice("--kind", o->kind, data::kKinds, "of the data; default: guessed from the path");
   cli.option("--target", o->target,
              "params=0.75 (a share, or a number), active=.., gib=4 or 75%, or tok_s=200 or 1.3x, measured");
+  o->pattern.declare(cli);
   cli.option("--axes", o->prune.axes,
              "what may be cut: hidden, ffn, heads, kv_groups, mamba_heads, mamba_head_dim, experts, expert_ffn, "
              "shared_ffn, latent, layers; default: all that the model has");
   cli.choice(
       "--score", o->score, kScores,
-      "importance: activations (reap: experts over the tokens that chose them), gradients times weights, or none");
+      "importance: activations (reap: experts over the tokens that chose them), gradients times weights, or none; "
+      "with --pattern magnitude, or activations: times the norms of inputs");
   cli.option("--samples", o->prune.samples, "rows of data that are read");
   cli.option("--length", o->prune.length, "tokens of a row");
   cli.option("--quick", o->prune.quick, "rows on which candidates are compared");
