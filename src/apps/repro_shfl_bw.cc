@@ -157,8 +157,8 @@ int repro_shfl_bw(ReproShflBwArgs o) {
     study.densities = {0.5};
     study.steps = 2;
     study.train = 24;
-    study.valid = 4;
-    study.samples = study.held_out = 2;
+    study.valid = 24;
+    study.samples = study.held_out = 4;
   }
   io::check_parent(study.dir);
   io::check_new_folder(study.dir);

@@ -7,6 +7,7 @@
 #include "kernels/linear/linear_ref.h"
 #include "math/blocks.h"
 #include "math/grouped_rows.h"
+#include "sys/check.h"
 #include "sys/parallel.h"
 
 namespace braid {
@@ -18,7 +19,7 @@ constexpr int64_t kBlockBytes = int64_t{512} << 10;  // of panels that a task re
 template <DType kType>
 const char* groups_support(const LinearGroupedFwd& op) {
   if (op.x.dtype != kType) return "x has another type";
-  if (kType == DType::bf16 && op.groups->dtype != DType::bf16) return "weights that would have to be rounded";
+  if (kType == DType::bf16 && op.w.spec.format != Format::bf16) return "weights that would have to be rounded";
   return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
 }
 
@@ -27,6 +28,8 @@ int64_t panels_workspace(const LinearGroupedFwd& op, int) {
 }
 
 void fwd_groups(Ctx& ctx, const LinearGroupedFwd& op, std::span<std::byte> workspace) {
+  CHECK(op.groups && op.groups->rows == op.w.rows && op.groups->cols == op.w.cols,
+        "groups of another weight than {} x {}", op.w.rows, op.w.cols);
   const GroupedRows& w = *op.groups;
   auto* const panels = reinterpret_cast<float*>(workspace.data());
   const int64_t panel_bytes = kGroupedTokens * w.cols * static_cast<int64_t>(sizeof(float)),
