@@ -1,4 +1,5 @@
-"""braid prune: a folder within its target that loads again, its table and JSON, and what it refuses.
+"""braid prune: a folder within its target that loads again, its table and JSON, and what it refuses; with --pattern
+the same folder with zeros in some places, and what fine-tuning leaves of them.
 
 usage: prune_test.py BRAID
 """
@@ -27,6 +28,23 @@ def values(folder):
                 size *= n
             count += size
     return count
+
+
+def tensors(folder):
+    """Name to shape and bytes of every tensor."""
+    with open(folder / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        body = file.read()
+    return {name: (spec["shape"], spec["dtype"], body[slice(*spec["data_offsets"])])
+            for name, spec in header.items() if name != "__metadata__"}
+
+
+def zeros(tensor):
+    """Where a matrix in BF16 is zero, row by row."""
+    (rows, cols), dtype, data = tensor
+    assert dtype == "BF16", dtype
+    values = struct.unpack(f"<{rows * cols}H", data)
+    return [[values[r * cols + c] & 0x7fff == 0 for c in range(cols)] for r in range(rows)]
 
 
 class Prune(Case):
@@ -97,6 +115,104 @@ class Prune(Case):
         for data in (lines, corpus):
             done = prune(self.place / ("of-" + data.name), "--target", "params=0.95", "--axes", "shared_ffn", data=data)
             self.assertEqual(done.returncode, 0, done.stderr)
+
+    def check_pattern(self, pattern, density, rows):
+        """`rows` are the zeros of a matrix."""
+        kept = sum(not zero for row in rows for zero in row) / (len(rows) * len(rows[0]))
+        self.assertAlmostEqual(kept, density, delta=0.02)
+        if pattern == "2:4":
+            for row in rows:
+                for c in range(0, len(row), 4):
+                    self.assertGreaterEqual(sum(row[c:c + 4]), 2)
+        if pattern in ("vector-wise", "block"):
+            for first in range(0, len(rows), 16):
+                self.assertTrue(all(row == rows[first] for row in rows[first:first + 16]))
+        if pattern == "shfl-bw":
+            # Rows of a group have the same zeros; of 16 rows each, and one smaller group where 16 is no divisor.
+            alike = {}
+            for row in rows:
+                alike[tuple(row)] = alike.get(tuple(row), 0) + 1
+            self.assertLessEqual(sum(n % 16 != 0 for n in alike.values()), 2)
+
+    def test_patterns(self):
+        kept = {}
+        for pattern, density in (("unstructured", 0.25), ("2:4", 0.5), ("shfl-bw", 0.25), ("vector-wise", 0.25),
+                                 ("block", 0.25)):
+            out = self.place / pattern.replace(":", "-")
+            words = () if pattern == "2:4" else ("--density", density, "--block", "16")
+            done = prune(out, "--pattern", pattern, *words, "--score", "magnitude", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            told = json.loads(done.stdout)
+            self.assertEqual(told["misfits"], [])
+            self.assertAlmostEqual(told["pruned"]["density"], density, delta=0.01)
+            self.assertNotEqual(told["loss"]["after"], told["loss"]["before"])
+            kept[pattern] = told["pruned"]["retained"]
+            before, after = tensors(MODEL), tensors(out)
+            self.assertEqual(before.keys(), after.keys())
+            pruned = 0
+            for name, (shape, dtype, data) in before.items():
+                self.assertEqual(after[name][:2], (shape, dtype))
+                if data == after[name][2]:
+                    continue
+                pruned += shape[0] * shape[1]
+                # Every value is what it was, or zero.
+                for i in range(0, len(data), 2):
+                    if data[i:i + 2] != after[name][2][i:i + 2]:
+                        self.assertEqual(after[name][2][i:i + 2], b"\0\0")
+                self.check_pattern(pattern, density, zeros(after[name]))
+                for word in ("embeddings", "lm_head", "gate.weight", "conv1d"):
+                    self.assertNotIn(word, name)
+            self.assertEqual(pruned, told["pruned"]["values"])
+            config = json.loads((out / "config.json").read_text())
+            sparsity = config.pop("sparsity")
+            self.assertEqual(sparsity["pattern"], pattern)
+            self.assertEqual(config, json.loads((MODEL / "config.json").read_text()))
+        self.assertGreater(kept["unstructured"], kept["shfl-bw"])
+        self.assertGreaterEqual(kept["shfl-bw"], kept["vector-wise"])
+        self.assertGreater(kept["vector-wise"], kept["block"])
+
+    def test_activations_lower_the_loss_and_training_keeps_the_zeros(self):
+        made = braid("data", "synth", "--out", self.place / "synth", "--train", "24", "--valid", "1", "--tasks", "1")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        lines = self.place / "synth" / "train.jsonl"
+        losses = {}
+        for score in ("magnitude", "activations"):
+            done = prune(self.place / score, "--pattern", "unstructured", "--density", "0.5", "--samples", "16", "--score",
+                         score, model="tiny", data=lines)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for word in ("role", "importance kept", "mamba_in", "expert_down", "all", "are zeros"):
+                self.assertIn(word, done.stdout)
+            losses[score] = float(done.stdout.split("->")[1].split()[0])
+        self.assertLess(losses["activations"], losses["magnitude"])
+        folder, recipe = self.place / "activations", self.place / "tune.toml"
+        recipe.write_text('init = "activations"\nsteps = 2\nbatch = 1\nlength = 96\n[data]\nkind = "jsonl"\n'
+                          'path = "synth/train.jsonl"\n[optimizer]\nlr = 1e-3\n')
+        for kind, keeps in (("muon", "true"), ("adamw", "true"), ("adamw", "false")):
+            run = self.place / f"{kind}-{keeps}"
+            done = braid("train", recipe, f"out={run}", f"optimizer.kind={kind}", f"optimizer.keep_zeros={keeps}",
+                         "-t", "1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            name = "backbone.layers.1.mixer.shared_experts.up_proj.weight"
+            before, after = tensors(folder)[name], tensors(run)[name]
+            self.assertNotEqual(before[2], after[2])
+            self.assertEqual(zeros(before) == zeros(after), keeps == "true")
+
+    def test_refusals_of_patterns(self):
+        out = self.place / "out"
+        for words, says in ((("--pattern", "shfl-bw", "--target", "params=0.5"), "cannot be used together"),
+                            (("--pattern", "shfl-bw"), "--density"),
+                            (("--pattern", "shfl-bw", "--density", "0"), "--density"),
+                            (("--pattern", "shfl-bw", "--density", "1.5"), "--density"),
+                            (("--pattern", "2:4", "--density", "0.25"), "does not go with 2:4"),
+                            (("--pattern", "3:4", "--density", "0.25"), "--pattern"),
+                            (("--pattern", "block", "--density", "0.5", "--block", "0"), "--block"),
+                            (("--pattern", "block", "--density", "0.5", "--score", "taylor"), "--score"),
+                            (("--target", "params=0.8", "--score", "magnitude"), "--score"),
+                            (("--target", "params=0.8", "--density", "0.5"), "--density"),
+                            (("--pattern", "2:4", "--axes", "layers"), "--axes")):
+            self.assertRefused(prune(out, *words), says)
+            self.assertFalse(out.exists())
+        self.assertRefused(prune(out, "--pattern", "2:4", model=DATA / "hf" / "nemotron-h-modelopt-nvfp4"), "quantised")
 
     def test_refusals(self):
         out = self.place / "out"

@@ -41,6 +41,7 @@ Action setup_repro_nvrar(Cli& cli);
 Action setup_repro_pccl(Cli& cli);
 Action setup_repro_plexus(Cli& cli);
 Action setup_repro_recompute(Cli& cli);
+Action setup_repro_shfl_bw(Cli& cli);
 Action setup_repro_spmm(Cli& cli);
 Action setup_run(Cli& cli);
 Action setup_score(Cli& cli);

@@ -16,7 +16,9 @@
 namespace braid::apps {
 namespace {
 
-const std::vector<std::string> kScores = {"minitron", "reap", "taylor", "random"};
+// As prune::ScoreKind has them, then of single weights, as prune::WeightScore does.
+const std::vector<std::string> kScores = {"minitron", "reap", "taylor", "random", "magnitude", "activations"};
+constexpr int64_t kUnitScores = 4;
 
 }  // namespace
 
@@ -32,15 +34,17 @@ bool Stages::operator()(const char* name, int64_t done, int64_t total) {
   return sys::caught_signal() == 0;
 }
 
-void CutArgs::declare(Cli& cli) {
+void CutArgs::declare(Cli& cli, bool zeros) {
   cli.option("--data F", data, "calibration data: text, JSON lines, or token ids, as braid train reads them");
   cli.choice("--kind", kind, data::kKinds, "of the data; default: guessed from the path");
   cli.option("--axes", prune.axes,
              "what may be cut: hidden, ffn, heads, kv_groups, mamba_heads, mamba_head_dim, experts, expert_ffn, "
              "shared_ffn, latent, layers; default: all that the model has");
-  cli.choice(
-      "--score", score, kScores,
-      "importance: activations (reap: experts over the tokens that chose them), gradients times weights, or none");
+  const std::string units =
+      "importance: activations (minitron; reap: experts over the tokens that chose them), gradients times weights, or "
+      "none; default: minitron";
+  cli.choice("--score", score, {kScores.begin(), kScores.end() - (zeros ? 0 : 2)},
+             units + (zeros ? "; with --pattern magnitude, or activations: times the norms of inputs" : ""));
   cli.option("--samples", prune.samples, "rows of data that are read");
   cli.option("--length", prune.length, "tokens of a row");
   cli.option("--quick", prune.quick, "rows on which candidates are compared");
@@ -51,7 +55,7 @@ void CutArgs::declare(Cli& cli) {
   cli.option("-t,--threads", threads, "0: one per core");
 }
 
-void CutArgs::check(const char* command) {
+void CutArgs::check(const char* command, bool zeros) {
   if (data.empty()) fail(command, {.what = "there is no data to calibrate with", .hint = "--data FILE"});
   check_range("--samples", prune.samples, 1, 1 << 20);
   check_range("--length", prune.length, 2, 1 << 17);
@@ -65,7 +69,13 @@ void CutArgs::check(const char* command) {
   }
   prune.threads = threads > 0 ? static_cast<int>(threads) : sys::default_threads();
   prune.seed = static_cast<uint64_t>(seed);
-  prune.score = static_cast<prune::ScoreKind>(std::find(kScores.begin(), kScores.end(), score) - kScores.begin());
+  if (score.empty()) score = zeros ? "activations" : "minitron";
+  const int64_t at = std::find(kScores.begin(), kScores.end(), score) - kScores.begin();
+  if ((at >= kUnitScores) != zeros)
+    fail("--score", {.what = fmt::format("does not go with {}", zeros ? "--pattern" : "--target"),
+                     .got = score,
+                     .expected = zeros ? "magnitude or activations" : "minitron, reap, taylor or random"});
+  if (!zeros) prune.score = static_cast<prune::ScoreKind>(at);
 }
 
 nlohmann::ordered_json sizes_json(const prune::Sizes& sizes, const prune::Sizes& full) {

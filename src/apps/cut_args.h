@@ -28,12 +28,13 @@ class Stages {
 
 // Of prune and nest.
 struct CutArgs {
-  std::string data, kind, score = "minitron";
+  std::string data, kind, score;
   prune::Options prune;
   int64_t seed = 0, threads = 0;
 
-  void declare(Cli& cli);
-  void check(const char* command);  // and completes `prune`
+  // `zeros`: where single weights, too, may be scored, which only zeros in their places need.
+  void declare(Cli& cli, bool zeros = false);
+  void check(const char* command, bool zeros = false);  // and completes `prune`
   data::DataSpec spec() const { return rows_of(data, kind, prune.length, prune.seed); }
 };
 

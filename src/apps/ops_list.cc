@@ -26,6 +26,7 @@
 #include "kernels/head_loss/head_loss.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
+#include "kernels/linear/linear_grouped.h"
 #include "kernels/muon/muon.h"
 #include "kernels/quantize/low_experts.h"
 #include "kernels/quantize/quantize.h"
@@ -89,13 +90,14 @@ void list_op(report::Table& table) {
 
 template <class... Ops>
 struct OpList {};
-using AllOps = OpList<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LayerNormBwd, LinearFwd,
-                      LinearBwdData, LinearBwdWeight, ActFwd, ActBwd, AddFwd, RowDots, DropoutFwd, DropoutBwd,
-                      Conv1dFwd, Conv1dBwd, CopyState, SsdFwd, SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd,
-                      AttentionBwd, RouterFwd, RouterStats, RouterBwd, ExpertsFwd, ExpertsBwd, CrossEntropyFwd,
-                      CrossEntropyBwd, HeadLoss, HeadLossFwd, HeadLossBwd, DistillLoss, AdamwStep, MuonStep, Quantize,
-                      LowExpertsFwd, LowExpertsBwd, SpmmFwd, SpmmBwdArg, SddmmFwd, GatScoresFwd, GatScoresBwd, GatFwd,
-                      GatBwd, EdgeGaussianFwd, EdgeGaussianBwd, EdgeSoftmaxFwd, EdgeSoftmaxBwd, BiasFwd, BiasBwd>;
+using AllOps =
+    OpList<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LayerNormBwd, LinearFwd, LinearBwdData,
+           LinearBwdWeight, LinearGroupedFwd, ActFwd, ActBwd, AddFwd, RowDots, DropoutFwd, DropoutBwd, Conv1dFwd,
+           Conv1dBwd, CopyState, SsdFwd, SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd,
+           RouterFwd, RouterStats, RouterBwd, ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss,
+           HeadLossFwd, HeadLossBwd, DistillLoss, AdamwStep, MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd, SpmmFwd,
+           SpmmBwdArg, SddmmFwd, GatScoresFwd, GatScoresBwd, GatFwd, GatBwd, EdgeGaussianFwd, EdgeGaussianBwd,
+           EdgeSoftmaxFwd, EdgeSoftmaxBwd, BiasFwd, BiasBwd>;
 
 template <class... Ops>
 std::vector<std::string_view> names_of(OpList<Ops...>) {

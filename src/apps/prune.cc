@@ -1,4 +1,5 @@
-// braid prune: a smaller model from a model: channels, heads, experts and layers of the least importance left out.
+// braid prune: a smaller model from a model, channels, heads, experts and layers of the least importance left out; or
+// with --pattern (prune_pattern.h) the same model with zeros.
 #include <fmt/format.h>
 
 #include <functional>
@@ -6,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "apps/cut_args.h"
+#include "apps/prune_pattern.h"
 #include "models/presets.h"
 #include "prune/prune.h"
 #include "report/table.h"
@@ -21,6 +23,7 @@ using nlohmann::ordered_json;
 struct PruneArgs {
   std::string model, out, target;
   CutArgs cut;
+  PatternArgs pattern;
   bool json = false;
 };
 
@@ -116,12 +119,44 @@ void print_json(const PruneArgs& o, const prune::Report& r) {
   fmt::print("{}\n", j.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
 }
 
-int prune_command(PruneArgs o) {
-  o.cut.check("prune");
-  if (o.target.empty()) fail("prune", {.what = "no target is given", .hint = "--target params=0.75"});
+void check(PruneArgs& o) {
+  const bool zeros = !o.pattern.pattern.empty();
+  if (zeros && !o.target.empty())
+    fail("--pattern", {.what = "and --target cannot be used together", .hint = "one of the two"});
+  if (zeros && !o.cut.prune.axes.empty())
+    fail("--axes", {.what = "does not go with --pattern", .hint = "leaving it out"});
+  o.cut.check("prune", zeros);
+  if (zeros) return;
+  if (o.target.empty())
+    fail("prune", {.what = "no target is given", .hint = "--target params=0.75, or --pattern shfl-bw --density 0.5"});
+  refuse_pattern_options(o.pattern);
   o.cut.prune.target = prune::parse_target(o.target);
+}
+
+// Whether it was not stopped.
+bool prune_to_pattern(PruneArgs& o, Stages& stages) {
+  prune::SparseOptions options{
+      .spec = o.pattern.spec(),
+      .score = o.cut.score == "magnitude" ? prune::WeightScore::magnitude : prune::WeightScore::activations,
+      .samples = o.cut.prune.samples,
+      .threads = o.cut.prune.threads};
+  options.spec.seed = o.cut.prune.seed;
+  options.spec.threads = o.cut.prune.threads;
+  const prune::SparseReport report =
+      prune::sparsify_model(models::find_weights(o.model), o.cut.spec(), o.out, options, std::ref(stages));
+  stages.end();
+  o.pattern.model = o.model;
+  o.pattern.out = o.out;
+  o.pattern.json = o.json;
+  if (report.whole) print_sparse(o.pattern, o.cut.score, report);
+  return report.whole;
+}
+
+int prune_command(PruneArgs o) {
+  check(o);
   sys::catch_requests_to_stop();
   Stages stages;
+  if (!o.pattern.pattern.empty()) return prune_to_pattern(o, stages) ? 0 : 128 + sys::caught_signal();
   const prune::Report report =
       prune::prune_model(models::find_weights(o.model), o.cut.spec(), o.out, o.cut.prune, std::ref(stages));
   stages.end();
@@ -141,7 +176,8 @@ Action setup_prune(Cli& cli) {
   cli.positional("out", o->out, "the folder to create");
   cli.option("--target", o->target,
              "params=0.75 (a share, or a number), active=.., gib=4 or 75%, or tok_s=200 or 1.3x, measured");
-  o->cut.declare(cli);
+  o->pattern.declare(cli);
+  o->cut.declare(cli, true);
   cli.flag("--json", o->json, "print one JSON object");
   return [o] { return prune_command(*o); };
 }

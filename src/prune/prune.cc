@@ -131,14 +131,16 @@ std::vector<data::Batch> read_rows(const data::DataSpec& spec, const io::ModelPa
 }
 
 void refuse_quantised(const io::ModelPath& model, const Layouts& layouts, nn::ParamSource& source) {
-  for (const std::string& name : layouts.names()) {
-    const Format format = source.get(layouts.of(name).spec).value.spec.format;
-    if (format == Format::f32 || format == Format::f16 || format == Format::bf16) continue;
-    fail(printable(model.name), {.what = "its weights are quantised",
-                                 .got = fmt::format("{} in {}", printable(name), name_of(format)),
-                                 .expected = "F32, F16 or BF16",
-                                 .hint = "the model that it was made from, and braid quantize after"});
-  }
+  for (const std::string& name : layouts.names())
+    refuse_quantised(model, name, source.get(layouts.of(name).spec).value.spec.format);
+}
+
+void refuse_quantised(const io::ModelPath& model, const std::string& name, Format format) {
+  if (format == Format::f32 || format == Format::f16 || format == Format::bf16) return;
+  fail(printable(model.name), {.what = "its weights are quantised",
+                               .got = fmt::format("{} in {}", printable(name), name_of(format)),
+                               .expected = "F32, F16 or BF16",
+                               .hint = "the model that it was made from, and braid quantize after"});
 }
 
 Report prune_model(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,

@@ -88,6 +88,7 @@ void check_graph(const Recipe& recipe) {
   foreign(recipe.lora.rank > 0, "lora.rank");
   foreign(recipe.precision != "none", "precision.recipe");
   foreign(recipe.exact, "exact");
+  foreign(recipe.optimizer.keep_zeros, "optimizer.keep_zeros");
   foreign(!recipe.data.path.empty() || !recipe.data.kind.empty(), "data");
   if (recipe.batch > 0 && g.sample == 0 && g.task == "node")
     fail("batch", {.what = "goes with graph.sample; without it a batch is the whole graph", .hint = "leaving it out"});

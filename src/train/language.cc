@@ -41,6 +41,8 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
   const models::Config config = config_of(recipe);
   check_trainable(config);
+  if (recipe.optimizer.keep_zeros && recipe.lora.rank > 0)
+    fail("optimizer.keep_zeros", {.what = "cannot be used with adapters, which fill zeros in", .hint = "lora.rank=0"});
   if (mesh) check_node_limit(recipe, config, mesh->expert_nodes());
   open_data(config, reading);  // first: a run that cannot read its data leaves no files behind
   flops_ = train::flops_per_token(config, length());

@@ -6,6 +6,7 @@
 #include "kernels/adamw/adamw.h"
 #include "kernels/muon/muon.h"
 #include "sys/glob.h"
+#include "sys/parallel.h"
 
 namespace braid::train {
 namespace {
@@ -15,6 +16,13 @@ bool is_inner_matrix(const Param& p) {
   const bool table = p.role == ParamRole::embedding || p.role == ParamRole::positions || p.role == ParamRole::head;
   return is_matrix(p.role) && !table && p.segments.size() <= 1;
 }
+
+// Maps inside the model. Tables are not pruned, and rows of zeros are what new tokens start from.
+bool may_keep_zeros(const models::MasterTensor& t) {
+  return t.matrix && t.role != ParamRole::embedding && t.role != ParamRole::positions && t.role != ParamRole::head;
+}
+
+constexpr int64_t kGrain = 4096;  // elements that are worth a thread
 
 }  // namespace
 
@@ -42,7 +50,8 @@ void Optimizer::add_parts(const models::MasterTensor& tensor, const std::vector<
   const bool decays =
       !sys::matches_any(recipe_.no_decay, name_of(tensor.role)) && !sys::matches_any(recipe_.no_decay, tensor.name);
   const bool rounded = masters_.products() == DType::bf16 && tensor.matrix;
-  const Part part{begin, state_of(begin), 1, end - begin, false, decays, rounded, tensor.counted};
+  const bool keeps = recipe_.keep_zeros && may_keep_zeros(tensor);
+  const Part part{begin, state_of(begin), 1, end - begin, false, decays, rounded, tensor.counted, keeps};
   if (recipe_.kind != "muon" || !tensor.matrix) {
     parts_.push_back(part);
     return;
@@ -51,18 +60,54 @@ void Optimizer::add_parts(const models::MasterTensor& tensor, const std::vector<
   for (const Param* p : params) {  // parts of a stacked or fused tensor one by one
     if (&masters_.tensor_of(*p) != &tensor || !is_inner_matrix(*p)) continue;
     parts_.push_back(
-        {p->offset, state_of(p->offset), p->value.rows, p->value.cols, true, decays, rounded, tensor.counted});
+        {p->offset, state_of(p->offset), p->value.rows, p->value.cols, true, decays, rounded, tensor.counted, keeps});
   }
   if (parts_.size() == before) parts_.push_back(part);
 }
 
-double Optimizer::squared_norm(Ctx& ctx, const Range& of) const {
+double Optimizer::squared_norm(Ctx& ctx, const Range& of) {
   double sum = 0;
   for (const Part& part : parts_) {
     if (!part.counted || part.offset < of.begin || part.offset >= of.begin + of.count) continue;
-    sum += sum_of_squares(ctx, view_of(&masters_.grads()[static_cast<size_t>(part.offset)], {part.rows * part.cols}));
+    if (part.keeps_zeros) drop_gradients_of_zeros(ctx, part);
+    sum += sum_of_squares(ctx, view_of(&masters_.grads()[static_cast<size_t>(part.offset)], {part.count()}));
   }
   return sum;
+}
+
+void Optimizer::drop_gradients_of_zeros(Ctx& ctx, const Part& part) {
+  const float* w = &masters_.values()[static_cast<size_t>(part.offset)];
+  float* g = &masters_.grads()[static_cast<size_t>(part.offset)];
+  sys::parallel_for(ctx.threads, part.count(), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) g[i] = w[i] == 0 ? 0 : g[i];
+  });
+}
+
+// Moments too: a run may begin to keep zeros after steps that did not.
+void Optimizer::note_zeros(Ctx& ctx, const Part& part) {
+  drop_gradients_of_zeros(ctx, part);
+  if (std::ssize(zeros_) < part.count()) zeros_.resize(static_cast<size_t>(part.count()));
+  const float* w = &masters_.values()[static_cast<size_t>(part.offset)];
+  float *m = &m_[static_cast<size_t>(part.state)], *v = &v_[static_cast<size_t>(part.state)];
+  uint8_t* zeros = zeros_.data();
+  sys::parallel_for(ctx.threads, part.count(), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      zeros[i] = w[i] == 0;
+      m[i] = zeros[i] ? 0 : m[i];
+      v[i] = zeros[i] ? 0 : v[i];
+    }
+  });
+}
+
+// Muon's update of a zero is not zero, though its gradient is: rows and columns are made orthogonal.
+void Optimizer::restore_zeros(Ctx& ctx, const Part& part) {
+  float* w = &masters_.values()[static_cast<size_t>(part.offset)];
+  Bf16* rounded = part.rounded ? &masters_.rounded()[static_cast<size_t>(part.offset)] : nullptr;
+  const uint8_t* zeros = zeros_.data();
+  sys::parallel_for(ctx.threads, part.count(), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) w[i] = zeros[i] ? 0 : w[i];
+    for (int64_t i = begin; rounded && i < end; ++i) rounded[i] = zeros[i] ? Bf16{} : rounded[i];
+  });
 }
 
 void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
@@ -76,6 +121,7 @@ void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
       return mut_view_of(&array[static_cast<size_t>(part.state)], shape);
     };
     const MutView working = part.rounded ? mut_view_of(&masters_.rounded()[at], shape) : MutView();
+    if (part.keeps_zeros) note_zeros(ctx, part);
     const double decay = part.decays ? recipe_.weight_decay : 0;
     if (part.muon) {
       run(ctx, MuonStep{.g = in(masters_.grads()),
@@ -100,6 +146,7 @@ void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
                          .weight_decay = decay,
                          .grad_scale = scale});
     }
+    if (part.keeps_zeros) restore_zeros(ctx, part);
   }
   masters_.follow(ctx.threads);
 }

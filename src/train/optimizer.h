@@ -2,6 +2,10 @@
 // for the rest (embeddings, head, Mamba's fused in_proj, everything that is not a matrix). Moments are stored in the
 // order of the masters (models/master_weights.h). A gradient's share in the global norm is added tensor by tensor, in
 // order.
+//
+// With `keep_zeros` an element that is zero when a step begins is zero after it, with its moments: which elements these
+// are is a function of the masters alone, so that a resumed run needs no mask. Of the matrices inside the model; a
+// weight that training happens to bring to exactly zero stays there too.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -21,8 +25,9 @@ class Optimizer {
   Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& masters, const std::vector<Param*>& params,
             std::span<const Range> own);
 
-  // The sum of the squares of their gradients, before clipping, among the elements `of`.
-  double squared_norm(Ctx& ctx, const Range& of = {0, std::numeric_limits<int64_t>::max()}) const;
+  // The sum of the squares of their gradients, before clipping, among the elements `of`. Gradients of zeros to keep
+  // become zero.
+  double squared_norm(Ctx& ctx, const Range& of = {0, std::numeric_limits<int64_t>::max()});
   // Step `number` (from 1) at rate `lr`, gradients clipped by their norm.
   void step(Ctx& ctx, int64_t number, double lr, double norm);
 
@@ -32,15 +37,20 @@ class Optimizer {
  private:
   struct Part {                         // one kernel call
     int64_t offset, state, rows, cols;  // state: where its moments begin
-    bool muon, decays, rounded, counted;
+    bool muon, decays, rounded, counted, keeps_zeros;
+    int64_t count() const { return rows * cols; }
   };
   void add_parts(const models::MasterTensor& tensor, const std::vector<Param*>& params, const Range& own,
                  int64_t state);
+  void drop_gradients_of_zeros(Ctx& ctx, const Part& part);
+  void note_zeros(Ctx& ctx, const Part& part);  // before an update, and after it:
+  void restore_zeros(Ctx& ctx, const Part& part);
 
   OptimizerRecipe recipe_;
   models::MasterWeights& masters_;
   std::vector<Part> parts_;
   sys::BigVector<float> m_, v_;
+  sys::BigVector<uint8_t> zeros_;  // of the part that is being updated
 };
 
 }  // namespace braid::train

@@ -212,6 +212,8 @@ void each_word(R& r, Visit&& visit) {
   visit("optimizer.no_decay", r.optimizer.no_decay,
         "globs over roles (norm, bias, a_log, ...) and stored names; * crosses dots");
   visit("optimizer.clip", r.optimizer.clip, kNotNegative, "largest global norm of the gradients; 0: any");
+  visit("optimizer.keep_zeros", r.optimizer.keep_zeros,
+        "true: zeros of the layers' matrices stay zero, as braid prune --pattern leaves them");
   visit("schedule.kind", r.schedule.kind, Choices{"constant", "wsd", "cosine"}, "constant, wsd or cosine");
   visit("schedule.warmup", r.schedule.warmup, kCount, "steps: lr * (step + 1) / warmup");
   visit("schedule.decay", r.schedule.decay, kCount, "steps: the last ones (wsd), or those after warm-up (cosine)");

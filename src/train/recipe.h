@@ -24,6 +24,7 @@ struct OptimizerRecipe {
   // Roles, or stored names; globs. Nemotron's rules: no decay on norms, biases, A_log, D, dt_bias, embeddings.
   std::vector<std::string> no_decay = {"*norm", "*bias", "a_log", "d_skip", "embedding", "positions"};
   double clip = 1;  // of the global norm
+  bool keep_zeros = false;
 };
 
 struct LossRecipe {

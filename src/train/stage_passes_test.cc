@@ -202,7 +202,7 @@ TEST_F(StagePassesTest, BothEndsHaveOneTable) {
     mesh.end_gradients(masters, none, 1);
     Arena arena;
     Ctx ctx{.arena = arena, .threads = 1};
-    const Optimizer optimizer(recipe_.optimizer, masters, masters.params(*model), mesh.own(masters));
+    Optimizer optimizer(recipe_.optimizer, masters, masters.params(*model), mesh.own(masters));
     double squares = 0;
     for (const models::MasterTensor& t : masters.tensors()) {
       const double gradient = static_cast<double>(masters.grads()[static_cast<size_t>(t.offset)]);

@@ -132,6 +132,7 @@ class TrainerTest : public models::FolderTest {
     const auto model = lora_.rank > 0 ? masters.adapt(path, lora_, 1) : masters.load(path);
     Arena arena;
     Ctx ctx{.arena = arena, .threads = threads_};
+    if (pruned_) prune(masters);
     initial_.assign(masters.values().begin(), masters.values().end());
     ToyObjective toy(masters, *model, folder_,
                      {.bad_step = bad_step, .steep_step = steep_, .shift = shift_, .steep = steep_by_});
@@ -149,6 +150,11 @@ class TrainerTest : public models::FolderTest {
     rows_max_ = toy.rows_max;
     drawn_ = toy.drawn;
     return {masters.values().begin(), masters.values().end()};
+  }
+  // Every third element of the masters becomes zero.
+  static void prune(models::MasterWeights& masters) {
+    for (size_t i = 0; i < masters.values().size(); i += 3) masters.values()[i] = 0;
+    masters.round(1);
   }
   std::string checkpoint(int64_t step) const {
     return (fs::path(recipe_.out) / "checkpoints" / fmt::format("step-{:08}", step)).string();
@@ -214,6 +220,7 @@ class TrainerTest : public models::FolderTest {
   Recipe recipe_;
   models::AdapterSpec lora_;
   int threads_ = 1;
+  bool pruned_ = false;
   Outcome outcome_{};
   std::vector<StepLog> logs_;
   std::vector<HeldOutLog> held_out_;
@@ -276,6 +283,49 @@ TEST_F(TrainerTest, AResumedRunHasTheSameBits) {
         ASSERT_EQ(other.bytes(), t.view.bytes());
         EXPECT_EQ(std::memcmp(other.data, t.view.data, static_cast<size_t>(t.view.bytes())), 0) << t.name;
       }
+      fs::remove_all(recipe_.out);
+    }
+  }
+}
+
+// Zeros of the layers' matrices stay, with their moments; all else is trained, zero or not. A step that only masked its
+// result would move the norm, and under Muon every other element.
+TEST_F(TrainerTest, ZerosAreKept) {
+  pruned_ = true;
+  recipe_.checkpoint.every = 3;
+  recipe_.ema_decay = 0.9;
+  for (const char* dtype : {"f32", "bf16"}) {
+    for (const char* kind : {"adamw", "muon"}) {
+      recipe_.dtype = dtype;
+      recipe_.optimizer.kind = kind;
+      recipe_.optimizer.keep_zeros = false;
+      const auto dense = train(recipe_);
+      const double dense_norm = logs_[0].grad_norm;
+      fs::remove_all(recipe_.out);
+      recipe_.optimizer.keep_zeros = true;
+      const auto whole = train(recipe_);
+      EXPECT_LT(logs_[0].grad_norm, 0.99 * dense_norm);
+      const std::vector<float> m = kept(6, "m."), v = kept(6, "v."), ema = kept(6, "ema.");
+      int64_t zeros = 0, trained = 0;
+      with_tensors([&](const models::MasterTensor& t) {
+        const bool inside = t.matrix && t.role != ParamRole::embedding && t.role != ParamRole::head;
+        for (auto i = static_cast<size_t>(t.offset); i < static_cast<size_t>(t.offset + t.count()); ++i) {
+          if (t.role == ParamRole::router_bias) continue;
+          if (inside && initial_[i] == 0) {
+            ASSERT_EQ(whole[i], 0) << t.name;
+            ASSERT_EQ(m[i], 0) << t.name;
+            ASSERT_EQ(v[i], 0) << t.name;
+            ASSERT_EQ(ema[i], 0) << t.name;
+            ++zeros;
+          } else {
+            trained += whole[i] != static_cast<float>(initial_[i]);
+          }
+          EXPECT_TRUE(initial_[i] != 0 || dense[i] != 0) << t.name;  // the test's loss trains zeros
+        }
+      });
+      EXPECT_GT(zeros, 1000);
+      EXPECT_GT(trained, zeros);
+      expect_same(train(recipe_, checkpoint(3)), whole);
       fs::remove_all(recipe_.out);
     }
   }

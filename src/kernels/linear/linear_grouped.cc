@@ -1,0 +1,76 @@
+// x is packed once for all tasks; a task is one group by as many tokens as stay in L2 while the groups stream by.
+#include "kernels/linear/linear_grouped.h"
+
+#include <algorithm>
+
+#include "core/ref.h"
+#include "kernels/linear/linear_ref.h"
+#include "math/blocks.h"
+#include "math/grouped_rows.h"
+#include "sys/check.h"
+#include "sys/parallel.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kTokensMost = 2048;                // packed at a time
+constexpr int64_t kBlockBytes = int64_t{512} << 10;  // of panels that a task reads
+
+template <DType kType>
+const char* groups_support(const LinearGroupedFwd& op) {
+  if (op.x.dtype != kType) return "x has another type";
+  if (kType == DType::bf16 && op.w.spec.format != Format::bf16) return "weights that would have to be rounded";
+  return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
+}
+
+int64_t panels_workspace(const LinearGroupedFwd& op, int) {
+  return grouped_floats(std::min(kTokensMost, op.x.dim(0)), op.w.cols) * static_cast<int64_t>(sizeof(float));
+}
+
+void fwd_groups(Ctx& ctx, const LinearGroupedFwd& op, std::span<std::byte> workspace) {
+  CHECK(op.groups && op.groups->rows == op.w.rows && op.groups->cols == op.w.cols,
+        "groups of another weight than {} x {}", op.w.rows, op.w.cols);
+  const GroupedRows& w = *op.groups;
+  auto* const panels = reinterpret_cast<float*>(workspace.data());
+  const int64_t panel_bytes = kGroupedTokens * w.cols * static_cast<int64_t>(sizeof(float)),
+                block = std::max<int64_t>(1, kBlockBytes / panel_bytes);
+  const int team = sys::team_for(ctx.threads, op.flops());
+  for (int64_t token = 0; token < op.x.dim(0); token += kTokensMost) {
+    const int64_t tokens = std::min(kTokensMost, op.x.dim(0) - token), all = grouped_panels(tokens);
+    const View x = op.x.slice(0, token, tokens);
+    const MutView y = op.y.slice(0, token, tokens);
+    sys::parallel_tasks(static_cast<int>(std::min<int64_t>(team, all)), all,
+                        [&](int64_t panel) { pack_grouped(x, panel, panels); });
+    const int64_t blocks = (all + block - 1) / block;
+    sys::parallel_tasks(team, blocks * w.groups(), [&](int64_t task) {
+      const int64_t first = task / w.groups() * block;
+      grouped_product(w, task % w.groups(), panels, first, std::min(all, first + block), op.bias, y);
+    });
+  }
+}
+
+// From the weight itself.
+void dense_ref(Ctx&, const LinearGroupedFwd& op, std::span<std::byte>) {
+  std::vector<double> y(static_cast<size_t>(op.y.count()));
+  linear_fwd_ref(op.x.dim(0), op.w.rows, op.w.cols, to_doubles(op.x), decode(op.w), to_doubles(op.bias), y);
+  store(op.y, y);
+}
+
+}  // namespace
+
+std::span<const Row<LinearGroupedFwd>> LinearGroupedFwd::rows() {
+  static constexpr Row<LinearGroupedFwd> kRows[] = {{.name = "lanes_f32",
+                                                     .numerics = "f32_chain",
+                                                     .supports = &groups_support<DType::f32>,
+                                                     .workspace = &panels_workspace,
+                                                     .run = &fwd_groups},
+                                                    {.name = "lanes_bf16",
+                                                     .numerics = "bf16_chain",
+                                                     .supports = &groups_support<DType::bf16>,
+                                                     .workspace = &panels_workspace,
+                                                     .run = &fwd_groups},
+                                                    {.name = "ref", .numerics = "f64", .run = &dense_ref}};
+  return kRows;
+}
+
+}  // namespace braid

@@ -1,0 +1,27 @@
+// The product with a weight whose zeros are in groups of rows: y = x W^T + b as linear.h, forward only, reading the
+// groups (math/grouped_rows.h) in place of W. Its rows have the classes of training's dense products and agree with
+// these bit for bit where x is finite.
+#pragma once
+#include "core/grouped_rows.h"
+#include "core/op.h"
+
+namespace braid {
+
+struct LinearGroupedFwd {
+  View x{};                             // [T, K] F32 or BF16; its type names the class
+  Weight w{};                           // [N, K] F32 or BF16
+  const GroupedRows* groups = nullptr;  // of w
+  View bias{};                          // [N] F32 or empty
+  MutView y{};                          // [T, N] F32 or BF16
+  static constexpr const char* name = "linear_grouped_fwd";
+  static constexpr auto fields() {
+    return std::tuple{in("x", &LinearGroupedFwd::x, "T K"), in("w", &LinearGroupedFwd::w, "N K"),
+                      maybe("bias", &LinearGroupedFwd::bias, "N"), out("y", &LinearGroupedFwd::y, "T N")};
+  }
+  double flops() const {
+    return 2.0 * static_cast<double>(x.dim(0)) * static_cast<double>(std::ssize(groups->columns) * groups->height);
+  }
+  static std::span<const Row<LinearGroupedFwd>> rows();
+};
+
+}  // namespace braid
