@@ -25,8 +25,8 @@ struct TimedCall {
   double us = 0;
 };
 
-// A table of such calls: the header below, then a line each. Error naming the line for what is not such a call, for times
-// that are not positive, for a call that is there twice, and for more than 20,000 lines.
+// A table of such calls: the header below, then a line each. Error naming the line for what is not such a call, for
+// times that are not positive, for a call that is there twice, and for more than 20,000 lines.
 constexpr size_t kTimesBytesMost = size_t{4} << 20;
 constexpr const char* kTimesHeader = "op,nodes,per_node,bytes,algorithm,us";
 std::vector<TimedCall> read_times(std::string_view where, std::string_view csv);

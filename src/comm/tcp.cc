@@ -193,7 +193,8 @@ Socket connected_to(const sockaddr_in& to, int rank, Clock::time_point end) {
 }
 
 // A round's small messages are not to wait for each other's acknowledgements; and a machine that vanished without a
-// word is noticed half a minute after the last byte.
+// word is noticed half a minute after the last byte, unless bytes to it are on their way: for those the system's own
+// limit counts. (TCP_USER_TIMEOUT would shorten that, but also end a connection whose peer computes for so long.)
 void set_options(const Socket& s) {
   const std::tuple<int, int, int> options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
                                                {SOL_SOCKET, SO_KEEPALIVE, 1},

@@ -1,6 +1,6 @@
-// A folder that appears whole or not at all: its files go to a hidden temporary folder next to it, which commit() flushes
-// to disk and renames into place, marked with a file DONE where that is asked for. A crash, a full disk or an exception leaves the old folder
-// as it was; what a killed process left is removed by the next one.
+// A folder that appears whole or not at all: its files go to a hidden temporary folder next to it, which commit()
+// flushes to disk and renames into place, marked with a file DONE where that is asked for. A crash, a full disk or an
+// exception leaves the old folder as it was; what a killed process left is removed by the next one.
 #pragma once
 #include <filesystem>
 

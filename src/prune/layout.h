@@ -38,7 +38,7 @@ struct Layout {
   bool stack = false;
 };
 
-// The pieces of a parameter [rows, cols] that is not a bias; `latent`: the experts of its layer work in a narrower space.
+// The pieces of a parameter [rows, cols], not a bias; `latent`: the experts of its layer work in a narrower space.
 struct Pieces {
   std::vector<Piece> rows{}, cols{};
 };
