@@ -35,10 +35,9 @@ struct ReproShflBwArgs {
 void write_losses(const ShflBwStudy& o, const PrunedStudy& r) {
   std::string csv = "pattern,density,retained,loss,trained_loss\n";
   csv += fmt::format("dense,1,1,{:.4f},{:.4f}\n", r.loss, r.trained_loss);
-  report::Curve curve{
-      .title = "loss of " + o.model + " by density, measured: before training (dashes in the name: after)",
-      .x_label = "density",
-      .y_label = "held-out loss, nats per token"};
+  report::Curve curve{.title = "loss of " + o.model + " by density, before and after training, measured",
+                      .x_label = "density",
+                      .y_label = "held-out loss, nats per token"};
   for (const masks::Pattern p : masks::kPatterns) {
     report::Series before{.label = name_of(p), .points = {}},
         after{.label = fmt::format("{}, trained", name_of(p)), .points = {}};
