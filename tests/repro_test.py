@@ -1,14 +1,18 @@
-"""braid repro goldfish and recompute: six models on corpora that have canaries as often as they say, and with --recall what
-they recall of them; memory and operations of each policy of recomputation.
+"""braid repro goldfish, recompute and gemstones: six models on corpora that have canaries as often as they say, and with
+--recall what they recall of them; memory and operations of each policy of recomputation; a law that predicts the size it has
+not seen, beside the entropy of its source.
 
 usage: repro_test.py BRAID [--recall]
 """
 import csv
 import json
+import math
 import sys
+from pathlib import Path
 
 from support.program import Case, braid, main
 
+ROOT = Path(__file__).resolve().parents[1]
 RECALL = "--recall" in sys.argv and not sys.argv.remove("--recall")
 ARMS = ["every target", "k = 8", "k = 4", "k = 3", "k = 4 by place", "no canaries"]
 
@@ -73,6 +77,64 @@ class Recompute(Case):
         self.assertAlmostEqual(row["layer_bytes"], s * h * (10 + 24 / t + 5 * a * s / (h * t)), delta=1)
         self.assertAlmostEqual(row["with_both"], 34 * s * h / t, delta=1)
         self.assertOneLine(braid("repro", "recompute", "--dir", folder), "already exists")
+
+
+def predict(law, params, tokens):
+    return law["E"] + math.exp(law["log_A"] - law["alpha"] * math.log(params)) + math.exp(law["log_B"] - law["beta"] * math.log(tokens))
+
+
+class Gemstones(Case):
+    STORED = ROOT / "bench/results/gemstones.csv"
+
+    def law_without_the_largest(self, table):
+        rows = list(csv.DictReader(table.read_text().splitlines()))
+        largest = max(float(r["params"]) for r in rows)
+        others = self.new_folder() / "others.csv"
+        with others.open("w") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(r for r in rows if float(r["params"]) < largest)
+        law = json.loads(braid("law", "fit", others, "--json").stdout)["law"]
+        return [r for r in rows if float(r["params"]) == largest], {k: v["value"] for k, v in law.items()}
+
+    def check(self, study, table):
+        """The law is what `braid law fit` says of the other rows, and predicts by its formula."""
+        rows, law = self.law_without_the_largest(table)
+        self.assertAlmostEqual(study["E"], law["E"], 9)
+        self.assertEqual(len(study["predicted"]), len(rows))
+        for row, told in zip(rows, study["predicted"]):
+            loss = predict(law, float(row["params"]), float(row["tokens"]))
+            self.assertEqual(told["measured"], float(row["loss"]))
+            self.assertAlmostEqual(told["predicted"], loss, 6)
+            self.assertAlmostEqual(told["error"], loss / float(row["loss"]) - 1, 6)
+
+    def test_a_small_study(self):
+        folder = self.new_folder()
+        words = ["--dir", folder / "sweep", "--grid", "8,16,24,32x1", "--steps", 160, "--points", 3, "-t", 1]
+        files = ["--csv", folder / "g.csv", "--svg", folder / "g.svg"]
+        done = braid("repro", "gemstones", *words, *files, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        study = json.loads(done.stdout)
+        self.check(study, folder / "g.csv")
+        self.assertAlmostEqual(study["entropy"], 2.823923, 5)  # of steps of 1 : 1/2 : ... : 1/32, those to one state added
+        self.assertIn("predicted", (folder / "g.svg").read_text())
+        again = braid("repro", "gemstones", "--runs", folder / "g.csv", "--json")  # of the table alone
+        self.assertEqual(json.loads(again.stdout), study)
+        self.assertIn("the entropy of the source is 2.8239", braid("repro", "gemstones", "--runs", folder / "g.csv").stdout)
+
+    def test_the_stored_study(self):
+        """What docs/training.md says of bench/results/gemstones.csv."""
+        study = json.loads(braid("repro", "gemstones", "--runs", self.STORED, "--json").stdout)
+        self.check(study, self.STORED)
+        stored = json.loads(self.STORED.with_suffix(".json").read_text())
+        self.assertAlmostEqual(study["E"], stored["E"], 6)
+        self.assertLess(abs(study["E"] / study["entropy"] - 1), 0.1)
+        self.assertGreater(study["times_larger"], 3)
+        self.assertLess(max(abs(row["error"]) for row in study["predicted"]), 0.013)
+
+    def test_refusals(self):
+        for words, says in [(["--steps", 1], "--steps"), (["--grid", "9x2"], "a multiple of 8"), (["--runs", "/none.csv"], "/none.csv")]:
+            self.assertOneLine(braid("repro", "gemstones", "--dir", self.new_folder() / "d", *words), says)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 // (apps/sweep.h).
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -107,11 +107,14 @@ int print_grid(const LawSweepArgs& o, const SweepSpec& spec, const std::vector<B
 }
 
 void print_row(const LawSweepArgs& o, const SweepRow& row) {
-  if (o.json) return fmt::print("{}\n", json_of(row));
-  fmt::print("{:<12} {:>8} params  {:>8} tokens  loss {:.4f}", row.shape.name(), report::count(row.params),
-             report::count(row.tokens), row.loss);
-  if (row.floor > 0) fmt::print(", {:.4f} above the entropy of the source", row.loss - row.floor);
-  fmt::print("\n");
+  std::string line = json_of(row);
+  if (!o.json) {
+    line = fmt::format("{:<12} {:>8} params  {:>8} tokens  loss {:.4f}", row.shape.name(), report::count(row.params),
+                       report::count(row.tokens), row.loss);
+    if (row.floor > 0) line += fmt::format(", {:.4f} above the entropy of the source", row.loss - row.floor);
+  }
+  fmt::print("{}\n", line);
+  std::fflush(stdout);  // minutes before the next one
 }
 
 int law_sweep(const LawSweepArgs& o, bool lr_power_given) {

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -35,11 +35,11 @@ using nlohmann::ordered_json;
 
 struct GemstonesArgs {
   std::string dir = "gemstones", grid, runs, published, csv, svg;
-  int64_t steps = 3200, points = 5, threads = 0;
+  int64_t steps = 1600, points = 5, threads = 0;
   bool json = false;
 };
 
-constexpr const char* kUsualGrid = "8,16,24,32,48x2 96x2";
+constexpr const char* kUsualGrid = "16,24,32,40,48x2 96x2";
 constexpr const char* kGemstonesRecipe = R"({"dtype": "f32", "batch": 8, "length": 128,
   "config": {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "dtype": "bfloat16",
     "hybrid_override_pattern": "M-*-", "hidden_size": 16, "vocab_size": 256, "num_hidden_layers": 4,
@@ -67,9 +67,9 @@ struct Predicted {
 };
 
 struct Study {
-  law::Runs runs;
+  law::Runs runs{};
   double entropy = 0;
-  law::Fit fit;  // of all sizes but the largest
+  law::Fit fit{};  // of all sizes but the largest
   double largest = 0, next = 0;
   std::vector<Predicted> predicted{};
 };
@@ -203,6 +203,8 @@ int repro_gemstones(const GemstonesArgs& o) {
   check_range("--steps", o.steps, 2, 10'000'000);
   check_range("--points", o.points, 1, 30);
   check_range("--threads", o.threads, 0, 1024);
+  if (!o.runs.empty() && !o.csv.empty())
+    fail("--csv", {.what = "writes the rows of a sweep, but --runs has them", .hint = "leaving one out"});
   if (!o.csv.empty()) io::check_new_file(o.csv, ".csv");
   if (!o.svg.empty()) io::check_new_file(o.svg, ".svg");
   if (o.runs.empty()) {
