@@ -118,6 +118,31 @@ class Calibration(Case):
             kl.append(out["choice_kl"])
         self.assertLess(kl[1], kl[0])
 
+    def test_the_prediction_block_counts(self):
+        """--mtp: its matrices are rounded, drafts still come from them, and a budget of bits may be one they are needed for."""
+        data = ("--data", TEXT, "--samples", "2", "--length", "32")
+        bits = lambda *words: json.loads(braid("quantize", "tiny", self.place / "-".join(map(str, words)).replace("/", "_"), "--json", *words).stdout)
+        kept, all_of = bits("--format", "mxfp4"), bits("--format", "mxfp4", "--mtp")
+        self.assertLess(all_of["bits_per_value"], kept["bits_per_value"] - 0.5)
+        for name, quantised in (("--format-mxfp4", False), ("--format-mxfp4---mtp", True)):
+            found = tensors(self.place / name)
+            self.assertEqual(any(n.startswith("mtp.") and n.endswith("_packed") for n in found), quantised)
+            values = sum(4 * len(d[2]) // 2 if n.endswith("_packed") else 0 for n, d in found.items())
+            self.assertGreater(values, 0)
+        answer = json.loads(braid("run", self.place / "--format-mxfp4---mtp", "-p", "17 + 25 = 42\n" * 6, "-n", 24, "--temp", 0,
+                                  "--ignore-eos", "--draft", "mtp", "--json").stdout)
+        self.assertGreater(answer["timings"]["draft_n"], 0)
+        least = self.refused_bits(*data, "--bits", "6.5")
+        self.assertGreater(least, 6.5)
+        chosen = bits("--format", "int4", *data, "--bits", "6.5", "--mtp")
+        self.assertLessEqual(chosen["bits_per_value"], 6.5)
+        self.assertGreater(chosen["bits_per_value"], 5.5)
+
+    def refused_bits(self, *words):
+        answer = braid("quantize", "tiny", self.place / "none", "--format", "int4", *words)
+        self.assertRefused(answer, "no choice of formats has so few bits", "--mtp")
+        return float(re.search(r"expected at least ([\d.]+)", answer.stderr)[1])
+
     def test_refusals_of_methods(self):
         out = self.place / "out"
         data = ("--data", TEXT)

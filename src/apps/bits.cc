@@ -9,10 +9,10 @@
 
 #include "compress/choice.h"
 #include "io/safetensors.h"
-#include "models/family.h"
-#include "models/inventory.h"
+#include "models/load.h"
 #include "models/presets.h"
 #include "models/quant_format.h"
+#include "models/quant_plan.h"
 #include "models/storage.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -35,18 +35,16 @@ std::vector<models::QuantFormat> candidates(const models::QuantRecipe& recipe) {
 struct Budget {
   double bytes = 0, values = 0, rest = 0;
 };
-// What the recipe's rules for tables, which have no groups, make of the embedding.
-void quantise_tables(const io::ModelPath& path, const models::QuantRecipe& recipe, Budget& budget) {
-  const models::Config config = models::read_config(models::find_config(path.folder.string()).json);
-  for (const models::QuantRule& rule : recipe.rules) {
-    if (std::ranges::find(rule.roles, "embedding") == rule.roles.end()) continue;
-    for (const models::TensorSpec& tensor : models::inventory(config)) {
-      if (tensor.role != ParamRole::embedding) continue;
-      budget.rest -= 2 * static_cast<double>(tensor.shape.count());
-      for (const io::TensorSpec& part : models::stored_as("", tensor.shape, rule.format))
-        budget.rest += static_cast<double>(part.bytes());
-    }
-    return;
+// What the recipe makes of the matrices that have no groups: the embedding and the prediction block, of which passes
+// over samples know nothing.
+void quantise_ungrouped(const io::ModelPath& path, const models::QuantRecipe& recipe, Budget& budget) {
+  const models::OpenFolder folder = models::open_folder(path);
+  for (const models::PlannedMatrix& matrix : models::quant_plan(models::load_config(path), *folder.source, recipe)) {
+    const models::TensorSpec& tensor = matrix.tensor;
+    if ((tensor.role != ParamRole::embedding && !tensor.mtp) || !matrix.misfit.empty()) continue;
+    budget.rest -= static_cast<double>(folder.source->get(tensor).value.bytes());
+    for (const io::TensorSpec& part : models::stored_as("", tensor.shape, matrix.rule.format))
+      budget.rest += static_cast<double>(part.bytes());
   }
 }
 
@@ -65,7 +63,7 @@ Budget budget_of(const io::ModelPath& path, double bits, const models::QuantReci
     out.rest -= static_cast<double>(group.formats.back().bytes);
     if (!recipe.compressed()) out.rest += static_cast<double>(group.matrices) * sizeof(float);
   }
-  quantise_tables(path, recipe, out);
+  quantise_ungrouped(path, recipe, out);
   out.bytes = bits * out.values / 8 - out.rest;
   return out;
 }
@@ -81,7 +79,7 @@ void check_budget(const Budget& budget, const std::vector<quant::SensitiveGroup>
     fail("--bits", {.what = "no choice of formats has so few bits",
                     .got = fmt::format("{:g}", bits),
                     .expected = fmt::format("at least {:.3f}", 8 * (least + budget.rest) / budget.values),
-                    .hint = "a --recipe that also quantises embedding and head; the prediction block stays"});
+                    .hint = "a --recipe that also quantises embedding and head, and --mtp"});
 }
 
 }  // namespace
@@ -121,8 +119,10 @@ BitsChoice choose_bits(const CalibrationArgs& o, const models::QuantRecipe& reci
     if (group.layer >= 0) rule.layers = {group.layer};
     out.recipe.rules.push_back(std::move(rule));
   }
-  for (const models::QuantRule& rule : recipe.rules) {  // tables, which have no groups
-    if (std::ranges::find(rule.roles, "embedding") != rule.roles.end()) {
+  for (const models::QuantRule& rule : recipe.rules) {  // for what has no groups; the rest has its rules above
+    if (rule.mtp) {
+      out.recipe.rules.push_back(rule);
+    } else if (std::ranges::find(rule.roles, "embedding") != rule.roles.end()) {
       out.recipe.rules.push_back({.roles = {"embedding"}, .format = rule.format, .scales = rule.scales});
     }
   }

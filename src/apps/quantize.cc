@@ -30,7 +30,7 @@ struct QuantizeArgs {
   int64_t samples = 0;
   models::QuantOptions quant;
   int64_t threads = 0;
-  bool json = false;
+  bool mtp = false, json = false;
   const Cli* cli = nullptr;
 };
 
@@ -164,6 +164,7 @@ int quantize_command(QuantizeArgs o) {
     if (recipe.compressed() && o.scales == "four-over-six")
       fail("--scales", {.what = "four-over-six is a search of NVFP4", .expected = "max or mse for " + recipe.name});
   }
+  for (models::QuantRule& rule : recipe.rules) rule.mtp = rule.mtp || o.mtp;
   check_range("--threads", o.threads, 0, 1024);
   o.quant.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
   check_data(o, recipe);
@@ -211,6 +212,7 @@ Action setup_quantize(Cli& cli) {
   cli.option("--bits B", o->bits,
              "bits per value of the model: formats by layer and role, of the layout of --format, chosen by what each "
              "loses alone on --data");
+  cli.flag("--mtp", o->mtp, "the prediction block too, rounded as the recipe says; released files keep it");
   cli.option("--samples N", o->calibration.samples, "windows of the text that gptq, awq and auto read");
   cli.option("--length T", o->calibration.length, "tokens of a window");
   cli.flag("--strict", o->quant.strict,

@@ -52,11 +52,12 @@ bool is_delicate(const TensorSpec& tensor) {
     case ParamRole::router:
       return true;
     default:
-      return tensor.mtp;
+      return false;
   }
 }
 
 bool fits(const QuantRule& rule, const TensorSpec& tensor, const std::string& pattern) {
+  if (tensor.mtp && !rule.mtp) return false;
   const std::string role = name_of(tensor.role);
   if (is_delicate(tensor)) {
     if (std::find(rule.roles.begin(), rule.roles.end(), role) == rule.roles.end()) return false;
@@ -85,10 +86,10 @@ bool is_a_role(const std::string& glob) {
 }
 
 QuantRule read_rule(const io::Json& json) {
-  constexpr std::array<std::string_view, 5> kKeys = {"roles", "layers", "before_attention", "format", "scales"};
+  constexpr std::array<std::string_view, 6> kKeys = {"roles", "layers", "before_attention", "mtp", "format", "scales"};
   for (const auto& [key, value] : json.members()) {
     if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end())
-      value.refuse("is not a key of a rule", "roles, layers, before_attention, format or scales");
+      value.refuse("is not a key of a rule", "roles, layers, before_attention, mtp, format or scales");
   }
   QuantRule out{.format = format_of(json)};
   if (const auto roles = json.get({"roles"})) {
@@ -101,6 +102,7 @@ QuantRule read_rule(const io::Json& json) {
     for (const io::Json& layer : layers->items()) out.layers.push_back(layer.as_int({0, 1 << 16}));
   }
   out.before_attention = json.bool_of({"before_attention"}).value_or(false);
+  out.mtp = json.bool_of({"mtp"}).value_or(false);
   if (const auto scales = json.get({"scales"}))
     out.scales = scale_search(json.document() + " " + scales->path(), scales->as_string());
   if (out.scales == four_over_six && row_of(out.format).compressed)

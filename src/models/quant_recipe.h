@@ -6,11 +6,12 @@
 //   roles = ["mamba_*"]          globs over roles (braid info --json lists them); omitted: every matrix
 //   layers = [1, 3]              omitted: every layer
 //   before_attention = true      only layers that an attention layer follows
+//   mtp = true                   the prediction block's matrices as well, whose layers count on from the model's
 //   format = "bf16"              bf16 (as it is), fp8, nvfp4, mxfp4, int8, int4 or int3
 //   scales = "mse"               of blocks: max, mse, or of NVFP4 four-over-six
 //
-// A matrix that no rule matches stays as it is. Globs do not match embeddings, routers and the prediction block: a rule
-// has to spell their roles.
+// A matrix that no rule matches stays as it is. Globs do not match embeddings, heads and routers: a rule has to spell
+// their roles. No released file quantises the prediction block, nor does a rule without `mtp`.
 #pragma once
 #include <string>
 #include <vector>
@@ -24,7 +25,7 @@ namespace braid::models {
 struct QuantRule {
   std::vector<std::string> roles{};
   std::vector<int64_t> layers{};
-  bool before_attention = false;
+  bool before_attention = false, mtp = false;
   QuantFormat format = QuantFormat::bf16;
   ScaleSearch scales = ScaleSearch::max;
 };

@@ -353,11 +353,47 @@ scales = "four-over-six"
   EXPECT_NE(error_of([&] { quant_recipe("nano"); }).find("nano-nvfp4"), std::string::npos);
 }
 
+// The prediction block, which no released file quantises, takes a rule that says so.
+TEST_F(Quantize, ThePredictionBlockIsQuantisedWhereARuleSaysSo) {
+  nlohmann::json config = hybrid();
+  config["num_nextn_predict_layers"] = 1;
+  config["mtp_layers_block_type"] = {"attention", "moe"};
+  write(config, tensors_of(config));
+  const std::string shared = "mtp.layers.1.mixer.shared_experts.up_proj.weight", joined = "mtp.layers.0.eh_proj.weight",
+                    router = "mtp.layers.1.mixer.gate.weight",
+                    own = "backbone.layers.1.mixer.shared_experts.up_proj.weight";
+  for (const std::string& name : quant_recipe_names()) {
+    QuantRecipe recipe = quant_recipe(name);
+    quantize(recipe);
+    EXPECT_EQ(after().find(recipe.compressed() ? own + "_packed" : own + "_scale") != nullptr, true) << name;
+    for (const io::StoredTensor& tensor : after().tensors())
+      EXPECT_TRUE(!tensor.name.starts_with("mtp.") || tensor.view.dtype == DType::bf16) << name << " " << tensor.name;
+    std::filesystem::remove_all(out());
+  }
+  QuantRecipe all{.name = "test", .rules = {{.mtp = true, .format = QuantFormat::fp8}}};
+  const QuantReport report = quantize(all);
+  EXPECT_EQ(after().need(shared).dtype, DType::f8_e4m3);
+  EXPECT_EQ(after().need(joined).dtype, DType::f8_e4m3);
+  EXPECT_EQ(after().need(router).dtype, DType::bf16);
+  int64_t bytes = 0, values = 0;  // what the report says is what the files have, but for scales in the number of values
+  const io::Safetensors files = after();
+  for (const io::StoredTensor& tensor : files.tensors()) {
+    bytes += tensor.view.bytes();
+    if (!tensor.name.ends_with("_scale")) values += tensor.view.count();
+  }
+  EXPECT_EQ(report.bytes(), bytes);
+  EXPECT_EQ(report.values(), values);
+  const auto model = load_model(io::find_model(out().string()));
+  EXPECT_EQ(model->mtp_steps(), 1);
+  EXPECT_EQ(model->params().size(), tensors_of(config).size());
+}
+
 TEST_F(Quantize, BuiltInRecipesAreThoseOfTheReleases) {
-  const auto formats = [](const char* recipe, ParamRole role, int layer) {
+  const auto formats = [](const char* recipe, ParamRole role, int layer, bool mtp = false) {
     TensorSpec tensor;
     tensor.role = role;
     tensor.layer = layer;
+    tensor.mtp = mtp;
     const QuantRecipe r = quant_recipe(recipe);
     const QuantRule* rule = r.find(tensor, "MEM*E");
     return rule ? rule->format : QuantFormat::bf16;
@@ -372,6 +408,8 @@ TEST_F(Quantize, BuiltInRecipesAreThoseOfTheReleases) {
   EXPECT_EQ(formats("lightning-nvfp4", ParamRole::head, -1), QuantFormat::nvfp4);
   EXPECT_EQ(formats("lightning-nvfp4", ParamRole::up, 1), QuantFormat::nvfp4);
   EXPECT_EQ(formats("lightning-nvfp4", ParamRole::router, 1), QuantFormat::bf16);
+  for (const ParamRole role : {ParamRole::up, ParamRole::down, ParamRole::expert_up, ParamRole::q, ParamRole::mtp_in})
+    EXPECT_EQ(formats("super-nvfp4", role, 5, true), QuantFormat::bf16);
 }
 
 }  // namespace
