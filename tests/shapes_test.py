@@ -6,6 +6,7 @@ usage: shapes_test.py BRAID
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -118,6 +119,34 @@ class Shapes(Case):
         for flags, says in ((("--batch", "0"), "--batch"), (("--beside", shapes[0]), "both shapes have one name"),
                             (("--activations", "int8", "--dtype", "f32"), "--activations"), (("--beside", "none-such"), "none-such")):
             self.bad(*words, *flags, says=says)
+
+    # Counted again from the published shape: six layers of attention, two heads of 128 values, and 23 Mamba layers.
+    def test_a_context_of_a_million_tokens(self):
+        tokens = 1 << 20
+        answer = self.braid("info", "nemotron-3-nano-30b-a3b", "-c", str(tokens), "--json")
+        takes = json.loads(answer.stdout)["context_takes"]
+        heads = 6 * 2 * 2 * tokens
+        self.assertEqual(takes["kv_bytes"], {"bf16": 2 * 128 * heads, "fp8": 128 * heads, "int8": (128 + 4) * heads})
+        self.assertEqual(takes["state_bytes"], 23 * 4 * (64 * 64 * 128 + 3 * (64 * 64 + 2 * 8 * 128)))
+        self.assertLess(takes["kv_bytes"]["int8"] + takes["state_bytes"] + takes["weight_bytes"], 24e9)
+        text = self.braid("info", "nemotron-3-nano-30b-a3b", "-c", str(tokens)).stdout
+        self.assertRegex(text, r"\n +at 1048576 tokens: 6.00 GiB in BF16, [\d.]+ GiB with states and weights; .* INT8, .* in NVFP4\n")
+        self.bad("info", "tiny", "-c", "-1", says="--ctx-size")
+
+    # What a pool reserves for a depth, and the least time of a prompt that fills it; a slot and pages of 64 tokens.
+    def test_explain_adds_up(self):
+        model = self.write("depth.json", SMALL["dense"])
+        folder = self.path("depth")
+        self.assertEqual(self.braid("new", model, folder).returncode, 0)
+        explained = [self.braid("bench", folder, "--explain", "-d", str(depth), "--kv-cache-dtype", "int8", "-p", "64", "-n", "0").stdout
+                     for depth in (100, 4096)]
+        for text, pages in zip(explained, (2, 64)):
+            kept = re.search(r"^memory = weights \S+ \S+ \+ states \S+ \S+ \+ keys and values (.*) \(I8\) = ", text, re.M)
+            self.assertIsNotNone(kept, text)
+            number, unit = kept[1].split()
+            got = float(number) * {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}[unit]
+            self.assertAlmostEqual(got / (pages * 64 * 2 * 2 * (16 + 4)), 1, places=2)  # one layer, two heads of 16
+            self.assertRegex(text, r"\nfloor of a prompt of \d+ tokens in passes of 512 = .* tokens/s\n")
 
     def test_killed_new_leaves_no_file_under_a_final_name(self):
         out = self.path("killed")

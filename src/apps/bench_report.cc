@@ -8,6 +8,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "apps/bench_runs.h"
 #include "apps/best_roofs.h"
 #include "apps/version.h"
 #include "math/codes_dot.h"
@@ -220,7 +221,22 @@ int BenchReport::explain(const std::vector<plan::Work>& work, int64_t depth) con
              table.plain(), roofs_line(r), depth, sum.bytes / 1e9, r.read_gbs,
              (sum.flops - (whole.empty() ? 0 : sum.whole)) / 1e9, rates.real / 1e9, whole,
              1e3 * plan::floor_seconds(sum, rates));
+  print_depth(r, depth);
   return 0;
+}
+
+// What a context of so many tokens takes, and how long a prompt that fills it at least.
+void BenchReport::print_depth(const sys::Roofs& roofs, int64_t depth) const {
+  engine::Runner& runner = model_.runner();
+  const int64_t states = runner.sequence_bytes_of(0), whole = runner.sequence_bytes_of(depth);
+  fmt::print("memory = weights {} + states {} + keys and values {} ({}) = {}\n", report::bytes(bytes_),
+             report::bytes(states), report::bytes(whole - states), name_of(runner.options().numerics.caches().kv),
+             report::bytes(bytes_ + whole));
+  if (depth == 0) return;
+  const BenchRow prompt{.prompt = depth, .roofs = roofs, .on_bytes = on_bytes(runner, false)};
+  const double seconds = floor_of(runner, prompt);
+  fmt::print("floor of a prompt of {} tokens in passes of {} = {}, {}\n", depth, runner.options().chunk,
+             report::duration(seconds), report::rate(static_cast<double>(depth), seconds, "tokens/s"));
 }
 
 }  // namespace braid::apps

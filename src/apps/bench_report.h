@@ -32,6 +32,7 @@ class BenchReport {
   int explain(const std::vector<plan::Work>& work, int64_t depth) const;
 
  private:
+  void print_depth(const sys::Roofs& roofs, int64_t depth) const;
   std::string json_of(const BenchRow& row) const;
   std::string ranks_line() const;
   std::string form_;

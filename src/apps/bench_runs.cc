@@ -60,7 +60,8 @@ class Bench {
   uint64_t seed_ = 1;
 };
 
-// The floor of a whole test: the sum over its passes.
+}  // namespace
+
 double floor_of(engine::Runner& runner, const BenchRow& row) {
   const plan::Rates rates = rates_of(row.roofs, runner.options().numerics, row.on_bytes);
   const auto seconds = [&](const plan::Pass& pass) {
@@ -81,8 +82,6 @@ double floor_of(engine::Runner& runner, const BenchRow& row) {
   }
   return sum;
 }
-
-}  // namespace
 
 void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate* memory, const Repeats& repeats) {
   Bench bench(runner, row.sequences);

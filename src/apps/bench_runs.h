@@ -14,5 +14,7 @@ struct Repeats {
 // Runs row's test; fills its samples, its floor, and the roofs, the memory's as it was between the runs. Without
 // `memory`, as on ranks, which share the machine's, there is no floor; of ranks the bytes that they sent are counted.
 void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate* memory, const Repeats& repeats);
+// The floor of row's whole test, the sum over its passes, on row's roofs.
+double floor_of(engine::Runner& runner, const BenchRow& row);
 
 }  // namespace braid::apps

@@ -8,6 +8,7 @@
 
 #include "apps/commands.h"
 #include "apps/info_machine.h"
+#include "apps/model_args.h"
 #include "io/safetensors.h"
 #include "models/count.h"
 #include "models/family.h"
@@ -24,6 +25,7 @@ using nlohmann::ordered_json;
 
 struct InfoArgs {
   std::string model;
+  int64_t context = 0;
   bool machine = false, json = false;
 };
 
@@ -84,6 +86,21 @@ Stored stored_at(const std::optional<io::ModelPath>& path) {
     stored.bytes = models::bytes_by_format(io::Safetensors(path->weights));
   }
   return stored;
+}
+
+// What a sequence of `tokens` takes beside the weights: those that are stored, else in NVFP4.
+ordered_json describe_context(const ordered_json& model, const models::SequenceValues& v, int64_t tokens) {
+  const ordered_json &stored = model["bytes"]["stored"], &states = model["state_bytes"];
+  int64_t weights = stored.is_null() ? model["bytes"]["nvfp4"].get<int64_t>() : 0;
+  for (const auto& [format, bytes] : stored.items()) weights += bytes.get<int64_t>();
+  const int64_t scales = v.kv_scales_per_token * size_of(DType::f32);
+  return {{"tokens", tokens},
+          {"kv_bytes",
+           {{"bf16", tokens * 2 * v.kv_per_token},
+            {"fp8", tokens * v.kv_per_token},
+            {"int8", tokens * (v.kv_per_token + scales)}}},
+          {"state_bytes", states["ssm"].get<int64_t>() + 2 * states["conv"].get<int64_t>()},  // both FP32
+          {"weight_bytes", weights}};
 }
 
 ordered_json describe(const models::ConfigSource& source, const models::Config& config) {
@@ -159,6 +176,14 @@ void print_text(const ordered_json& j) {
   fmt::print("a sequence  {} of keys and values a token (BF16), {} SSM state (FP32), {} conv state (BF16)\n",
              size_of_entry(j["kv_bytes_per_token"]), size_of_entry(j["state_bytes"]["ssm"]),
              size_of_entry(j["state_bytes"]["conv"]));
+  if (!j.contains("context_takes")) return;
+  const ordered_json &c = j["context_takes"], &kv = c["kv_bytes"];
+  const int64_t rest = number(c["state_bytes"]) + number(c["weight_bytes"]);
+  fmt::print("            at {} tokens", number(c["tokens"]));
+  for (const auto& [name, type] : {std::pair("BF16", "bf16"), {"FP8", "fp8"}, {"INT8", "int8"}})
+    fmt::print("{} {} in {}, {} with states and weights", name == std::string_view("BF16") ? ":" : ";",
+               size_of_entry(kv[type]), name, report::bytes(rest + number(kv[type])));
+  fmt::print("{}\n", b["stored"].is_null() ? " in NVFP4" : "");
 }
 
 int info(const InfoArgs& o) {
@@ -167,11 +192,13 @@ int info(const InfoArgs& o) {
     print_machine(o.json);
     return 0;
   }
+  check_range("--ctx-size", o.context, 0, int64_t{1} << 30);
   if (o.model.empty())
     fail("info", {.what = "nothing to describe", .hint = "braid info MODEL, or braid info --machine"});
   const models::ConfigSource source = models::find_config(o.model);
   const models::Config config = source.path ? models::load_config(*source.path) : models::read_config(source.json);
-  const ordered_json j = describe(source, config);
+  ordered_json j = describe(source, config);
+  if (o.context > 0) j["context_takes"] = describe_context(j, models::count_sequence(config), o.context);
   if (o.json)
     fmt::print("{}\n", j.dump());
   else
@@ -186,6 +213,7 @@ Action setup_info(Cli& cli) {
   cli.positional(
       "model", o->model,
       "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, or a shape of braid new", false);
+  cli.option("-c,--ctx-size N", o->context, "also what a sequence of N tokens takes");
   cli.flag("--machine", o->machine, "describe this computer and measure its roofs (about a second)");
   cli.flag("--json", o->json, "print one JSON object");
   return [o] { return info(*o); };

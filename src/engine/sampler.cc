@@ -123,11 +123,11 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& o, std::spa
   std::vector<Candidate> list(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) list[i] = {logits[i], static_cast<int32_t>(i)};
   if (o.repeat_penalty != 1) {
-    std::vector<int32_t> unique(seen.begin(), seen.end());
-    std::sort(unique.begin(), unique.end());
-    unique.erase(std::unique(unique.begin(), unique.end()), unique.end());
+    std::vector<bool> counted(list.size());  // not a sorted copy: a text may have a million tokens
     const auto penalty = static_cast<float>(o.repeat_penalty);
-    for (int32_t id : unique) {
+    for (const int32_t id : seen) {
+      if (counted[static_cast<size_t>(id)]) continue;
+      counted[static_cast<size_t>(id)] = true;
       float& v = list[static_cast<size_t>(id)].logit;
       v = v > 0 ? v / penalty : v * penalty;
     }

@@ -23,7 +23,8 @@ int32_t TokenPicker::sampled(std::span<const float> logits) const {
 }
 
 std::optional<int32_t> TokenPicker::guess(std::span<const float> logits, std::span<const int32_t> ahead) const {
-  std::vector<int32_t> seen = seen_;
+  // The prompt, which may be long, counts for one penalty alone.
+  std::vector<int32_t> seen = options_.sampling.repeat_penalty != 1 ? seen_ : ids_;
   seen.insert(seen.end(), ahead.begin(), ahead.end());
   const size_t n = ids_.size() + ahead.size();
   try {

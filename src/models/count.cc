@@ -33,8 +33,10 @@ SequenceValues count_sequence(const Config& config) {
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const int64_t runs = config.runs_of(i);
     for (const PartSpec& part : config.layers[i].parts) {
-      if (const auto* a = std::get_if<nn::AttentionSpec>(&part.block))
+      if (const auto* a = std::get_if<nn::AttentionSpec>(&part.block)) {
         v.kv_per_token += runs * 2 * a->kv_heads * a->head_dim;
+        v.kv_scales_per_token += runs * 2 * a->kv_heads;
+      }
       if (const auto* m = std::get_if<nn::Mamba2Spec>(&part.block)) {
         v.ssm += runs * m->heads * m->head_dim * m->state;
         v.conv += runs * (m->conv_width - 1) * m->conv_channels();

@@ -18,6 +18,7 @@ Parameters count_parameters(const Config& config);
 // Values, not bytes: keys and values are stored as BF16 or FP32, the states as FP32.
 struct SequenceValues {
   int64_t kv_per_token = 0, ssm = 0, conv = 0;
+  int64_t kv_scales_per_token = 0;  // of INT8: one for each head's key and value
 };
 SequenceValues count_sequence(const Config& config);
 
