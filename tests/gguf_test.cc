@@ -361,6 +361,19 @@ TEST_F(ConvertTest, ThePredictionBlockIsOneMoreBlock) {
   }
   EXPECT_EQ(stored, asked);
   EXPECT_EQ(file.find("blk.7.nextn.eh_proj.weight")->shape, (Shape{96, 192}));
+  // As llama.cpp's converter renames them (conversion/nemotron.py); all five have one shape.
+  const io::Safetensors folder(model);
+  for (const auto& [name, released] : {std::pair{"nextn.enorm", "0.enorm"},
+                                       {"nextn.hnorm", "0.hnorm"},
+                                       {"attn_norm", "0.norm"},
+                                       {"post_attention_norm", "1.norm"},
+                                       {"nextn.shared_head_norm", "1.final_layernorm"}}) {
+    std::vector<float> got(96);
+    decode_ggml(GgmlType::f32, file.find(fmt::format("blk.7.{}.weight", name))->bytes.data(), got);
+    const View want = folder.need(fmt::format("mtp.layers.{}.weight", released));
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_EQ(static_cast<double>(got[i]), element(want, static_cast<int64_t>(i))) << name;
+  }
   const auto predicted = [](const std::filesystem::path& from) {
     const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8};
     const auto runner = open_folder(from, {.numerics = Numerics::serving(DType::f32), .threads = 1});
