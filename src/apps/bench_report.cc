@@ -236,7 +236,7 @@ void BenchReport::print_depth(const sys::Roofs& roofs, int64_t depth) const {
   const BenchRow prompt{.prompt = depth, .roofs = roofs, .on_bytes = on_bytes(runner, false)};
   const double seconds = floor_of(runner, prompt);
   fmt::print("floor of a prompt of {} tokens in passes of {} = {}, {}\n", depth, runner.options().chunk,
-             report::duration(seconds), report::rate(static_cast<double>(depth), seconds, "tokens/s"));
+             report::duration(seconds), report::rate(static_cast<double>(depth), seconds, "tokens"));
 }
 
 }  // namespace braid::apps
