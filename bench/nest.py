@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Models inside a model beside models of their own: `braid nest` with [nest] against `braid prune` with [distill].
 
-    bench/nest.py [--braid BRAID] [--budgets 0.75,0.5] [--steps 240] [-o RESULTS.json]
+    bench/nest.py [--braid BRAID] [--budgets 0.75,0.5] [--steps 96] [-o RESULTS.json]
 
 The parent is `tiny`, and the teacher of all. Nested: one folder, whose models take turns for all steps. Apart: every
 smaller model is pruned to the same share of parameters and distilled by itself; the steps are divided among them, and
@@ -67,15 +67,15 @@ def main():
     parser.add_argument("--braid", default="build/release/bin/braid")
     parser.add_argument("--model", default="models/tiny", type=pathlib.Path)
     parser.add_argument("--budgets", default="0.75,0.5", help="shares of its parameters")
-    parser.add_argument("--steps", default=240, type=int, help="of the nested models together, and of the others together")
+    parser.add_argument("--steps", default=96, type=int, help="of the nested models together, and of the others together")
     parser.add_argument("--batch", default=8, type=int)
     parser.add_argument("--length", default=192, type=int)
     parser.add_argument("--lr", default=2e-4, type=float)
     parser.add_argument("--seed", default=1, type=int, help="of the runs")
-    parser.add_argument("--samples", default=32, type=int, help="rows of 256 tokens that importance is measured on")
-    parser.add_argument("--rows", default=60, type=int, help="conversations that judge")
+    parser.add_argument("--samples", default=16, type=int, help="rows of 256 tokens that importance is measured on")
+    parser.add_argument("--rows", default=40, type=int, help="conversations that judge")
     parser.add_argument("--min-width", default="0.25")
-    parser.add_argument("--threads", default=2, type=int)
+    parser.add_argument("--threads", default=1, type=int)
     parser.add_argument("-o", "--out")
     args = parser.parse_args()
     args.model = args.model.resolve()
@@ -85,9 +85,14 @@ def main():
                "lr": args.lr, "rows": []}
     print(f"{'share':>6} {'arm':24} {'params':>8} {'steps':>6} {'KL':>8} {'+-':>7} {'perplexity x':>13} {'same top':>9} {'right':>6}", flush=True)
 
+    def save():  # after every row, so that a run that is stopped leaves what it measured
+        if args.out:
+            pathlib.Path(args.out).write_text(json.dumps(results, indent=1) + "\n")
+
     def row(share, arm, steps, folder, params):
         found = {"share": float(share), "arm": arm, "steps": steps, "params": params, **judged(args, folder, answers, tasks)}
         results["rows"].append(found)
+        save()
         print(f"{share:>6} {arm:24} {params / 1e6:7.2f}M {steps:6} {found['kl']:8.4f} {found['kl_error']:7.4f} {found['ratio']:13.3f} "
               f"{100 * found['same_top']:8.1f}% {100 * found['right']:5.1f}%", flush=True)
 
@@ -122,8 +127,7 @@ def main():
             row(share, "apart, distilled", steps, apart, count)
         results["cpu_seconds_apart"] = used
         results["bytes"] = {"nested": sum(f.stat().st_size for f in joint.glob("*.safetensors"))}
-    if args.out:
-        pathlib.Path(args.out).write_text(json.dumps(results, indent=1) + "\n")
+        save()
 
 
 if __name__ == "__main__":
