@@ -166,6 +166,7 @@ class Prune(Case):
             config = json.loads((out / "config.json").read_text())
             sparsity = config.pop("sparsity")
             self.assertEqual(sparsity["pattern"], pattern)
+            self.assertAlmostEqual(sparsity["density"], told["pruned"]["density"])
             self.assertEqual(config, json.loads((MODEL / "config.json").read_text()))
         self.assertGreater(kept["unstructured"], kept["shfl-bw"])
         self.assertGreaterEqual(kept["shfl-bw"], kept["vector-wise"])

@@ -144,7 +144,7 @@ Action setup_law_sweep(Cli& cli) {
   cli.says("1; 0 with muon");
   cli.option("--dir FOLDER", o->dir, "of the runs; one that was stopped goes on there");
   cli.option("-o,--out RUNS.csv", o->out, "the rows, for braid law fit; default: FOLDER/runs.csv");
-  cli.flag("--dry-run", o->dry_run, "only print the grid: parameters, tokens, FLOPs, time");
+  cli.flag("--dry-run", o->dry_run, "print the grid: parameters, tokens, FLOPs, and the time by a few steps of each");
   cli.option("-t,--threads", o->threads, "0: all cores");
   cli.flag("--json", o->json, "a row as JSON on a line; with --dry-run, the grid as one object");
   return [o, cli] { return law_sweep(*o, cli.given("lr-power")); };

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/cut_args.h"
@@ -125,6 +126,14 @@ void check(PruneArgs& o) {
     fail("--pattern", {.what = "and --target cannot be used together", .hint = "one of the two"});
   if (zeros && !o.cut.prune.axes.empty())
     fail("--axes", {.what = "does not go with --pattern", .hint = "leaving it out"});
+  const prune::Options usual;
+  const std::pair<bool, const char*> of_search[] = {{o.cut.prune.quick != usual.quick, "--quick"},
+                                                    {o.cut.prune.candidates != usual.candidates, "--candidates"},
+                                                    {o.cut.prune.floors.width != usual.floors.width, "--min-width"},
+                                                    {o.cut.prune.floors.depth != usual.floors.depth, "--min-depth"}};
+  for (const auto& [set, flag] : of_search) {
+    if (zeros && set) fail(flag, {.what = "does not go with --pattern", .hint = "leaving it out"});
+  }
   o.cut.check("prune", zeros);
   if (zeros) return;
   if (o.target.empty())

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "apps/model_args.h"
 #include "report/table.h"
@@ -72,7 +73,10 @@ masks::Spec PatternArgs::spec() const {
 }
 
 void refuse_pattern_options(const PatternArgs& o) {
-  if (o.density != 0) fail("--density", {.what = "goes with --pattern alone", .hint = "--pattern shfl-bw"});
+  for (const auto& [set, flag] :
+       {std::pair(o.density != 0, "--density"), std::pair(o.block != PatternArgs{}.block, "--block")}) {
+    if (set) fail(flag, {.what = "goes with --pattern alone", .hint = "--pattern shfl-bw"});
+  }
 }
 
 void print_sparse(const PatternArgs& o, const std::string& score, const prune::SparseReport& r) {

@@ -20,7 +20,7 @@ struct PatternArgs {
   masks::Spec spec() const;
 };
 
-// Error for --density without --pattern.
+// Error for --density or --block without --pattern.
 void refuse_pattern_options(const PatternArgs& o);
 void print_sparse(const PatternArgs& o, const std::string& score, const prune::SparseReport& report);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <optional>
@@ -110,6 +111,8 @@ std::optional<SweepRow> train_branch(const SweepSpec& spec, const SweepBranch& b
   if (finished(recipe.out, recipe.steps)) io::remove_folder(recipe.out);
   const RunOutcome done = run_to_end(recipe, *finished(trunk.out, trunk.steps), ctx, progress);
   if (!done.finished) return std::nullopt;
+  if (!std::isfinite(done.loss))
+    throw Error(Fault::failed_run, format_message(printable(recipe.out), {.what = "the held-out loss is not finite"}));
   SweepRow row = branch.row;
   row.flops *= static_cast<double>(done.tokens) / row.tokens;
   row.tokens = static_cast<double>(done.tokens);

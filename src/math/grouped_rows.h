@@ -15,8 +15,8 @@
 namespace braid {
 
 // The groups of a matrix in F32 or BF16, found from its zeros: rows of equal zeros share groups, and a row that lacks a
-// few values of others joins theirs. Null where more than `density_most` of all values would be stored, or more than a
-// tenth of those stored would be zeros.
+// few values of others joins theirs. Null where more than `density_most` of all values would be stored, or a tenth more
+// than are not zero.
 std::shared_ptr<const GroupedRows> find_groups(const Weight& w, double density_most);
 
 // x [T, cols] is read in panels of up to 12 tokens, packed as F32 [cols][width of the panel] one after another.

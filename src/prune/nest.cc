@@ -124,6 +124,8 @@ std::vector<Budget> parse_budgets(const std::string& text) {
     b.share = std::strtod(number.c_str(), &end);
     if (number.empty() || *end != '\0' || b.name.empty() || !(b.share > 0 && b.share <= 1))
       refuse("is not a share of the model", word);
+    const double as_number = std::strtod(b.name.c_str(), &end);
+    if (*end == '\0' && as_number != b.share) refuse("is a number that is not the budget's share", word);
     for (const Budget& other : list) {
       if (other.name == b.name || other.share == b.share) refuse("names a budget twice", word);
     }

@@ -64,7 +64,7 @@ class Sparsifier {
     if (matrices_.empty())
       fail(printable(path_.name), {.what = "has no matrix that the pattern fits",
                                    .got = report_.misfits.empty() ? "no matrices in layers" : report_.misfits[0],
-                                   .hint = "another --pattern or a smaller --block"});
+                                   .hint = "another --pattern"});
   }
 
   static int64_t stacked(const models::TensorSpec& spec) { return spec.shape.rank == 3 ? spec.shape[0] : 1; }
@@ -110,13 +110,21 @@ class Sparsifier {
   std::string config_text() const {
     const io::Json json = io::Json::read(path_.folder / "config.json");
     nlohmann::json config = json.raw();
-    config["sparsity"] = {{"pattern", name_of(options_.spec.pattern)}, {"density", density()}};
+    config["sparsity"] = {{"pattern", name_of(options_.spec.pattern)}, {"density", density_found()}};
     if (options_.spec.pattern != masks::Pattern::unstructured && options_.spec.pattern != masks::Pattern::two_four)
       config["sparsity"]["block"] = options_.spec.block;
     return models::config_text(std::move(config));
   }
 
-  double density() const { return options_.spec.pattern == masks::Pattern::two_four ? 0.5 : options_.spec.density; }
+  // Of the matrices that the pattern fits: edges and whole blocks may leave more than was asked for.
+  double density_found() const {
+    double kept = 0, values = 0;
+    for (const auto& [role, group] : groups_) {
+      kept += static_cast<double>(group.kept);
+      values += static_cast<double>(group.values);
+    }
+    return values > 0 ? kept / values : 1;
+  }
 
   // Zeros in a tensor as files hold it, and what they cost in the report.
   void prune(const models::TensorSpec& spec, const std::string& name, const MutView& stored) {
@@ -131,7 +139,10 @@ class Sparsifier {
       for (int64_t i = 0; i < rows * cols; ++i) {
         const auto w = static_cast<float>(element(stored, at(i / cols, i % cols)));
         if (!std::isfinite(w)) fail(printable(path_.name), {.what = name + " has a value that is not finite"});
-        scores[static_cast<size_t>(i)] = std::fabs(w) * norms[static_cast<size_t>(i % cols)];
+        const float score = std::fabs(w) * norms[static_cast<size_t>(i % cols)];
+        if (!std::isfinite(score))
+          fail(printable(path_.name), {.what = "inputs of " + name + " are not finite on the calibration data"});
+        scores[static_cast<size_t>(i)] = score;
       }
       const masks::Mask mask = find_mask(options_.spec, scores, rows, cols);
       for (int64_t i = 0; i < rows * cols; ++i) {

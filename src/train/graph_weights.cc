@@ -86,6 +86,7 @@ void check_graph(const Recipe& recipe) {
   foreign(!recipe.init.empty(), "init");
   foreign(recipe.config.has_value(), "config");
   foreign(recipe.lora.rank > 0, "lora.rank");
+  foreign(!recipe.nest.budgets.empty() || !recipe.nest.sampling.empty(), "nest");
   foreign(recipe.precision != "none", "precision.recipe");
   foreign(recipe.exact, "exact");
   foreign(recipe.optimizer.keep_zeros, "optimizer.keep_zeros");

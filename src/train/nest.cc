@@ -59,6 +59,7 @@ void check_nest(const Recipe& recipe) {
   refuse(rates_answers(recipe) || generates(recipe), "[preference], [policy] or [rollout]");
   refuse(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
   refuse(recipe.loss.quantile > 0, "loss.quantile");
+  refuse(recipe.spike.z > 0 || recipe.spike.norm_z > 0, "[spike]: its window would mix losses of several models");
 }
 
 // Gives copies of what a smaller model has of the masters.

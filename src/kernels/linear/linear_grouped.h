@@ -1,6 +1,6 @@
 // The product with a weight whose zeros are in groups of rows: y = x W^T + b as linear.h, forward only, reading the
-// groups (math/grouped_rows.h) in place of W. Its rows have the classes of training's dense products and agree with
-// these bit for bit where x is finite.
+// groups (math/grouped_rows.h) in place of W. Its rows have classes of dense products in training, f32 and the BF16 one
+// of CPUs without BF16 dot or tiles, and agree with these bit for bit where x is finite.
 #pragma once
 #include "core/grouped_rows.h"
 #include "core/op.h"
