@@ -56,8 +56,7 @@ void ModelArgs::declare(Cli& cli) {
 void ModelArgs::declare_types(Cli& cli) {
   cli.choice("--dtype", dtype, {"f32", "bf16"}, "dtype of the operands of matrix products");
   cli.choice("--activations", activations, {"auto", "bf16", "int8"}, "with 4- to 8-bit weights");
-  cli.choice("--kv-cache-dtype", kv, {"auto", "f32", "bf16", "fp8", "int8"},
-             "auto: as --dtype, or FP8 if the model says so");
+  cli.choice("--kv-cache-dtype", kv, {"auto", "f32", "bf16", "fp8", "int8"}, "KV; auto: by model");
   cli.rare();
   cli.choice("--mamba-ssm-cache-dtype", ssm, {"f32", "bf16", "f16", "int8"}, "of Mamba states; stochastically rounded");
   cli.rare(false);
