@@ -29,6 +29,7 @@ ARMS = {
     "fp8-corrected": ["rollout.format=fp8", "policy.importance_cap=5"],
     "int4": ["rollout.format=int4"],
     "int4-corrected": ["rollout.format=int4", "policy.importance_cap=5"],
+    "int4-replayed": ["rollout.format=int4", "policy.importance_cap=5", "policy.replay_routes=true"],
     "no-curriculum": ["rollout.curriculum=none"],
     "group-mean": ["policy.advantage=mean"],
     "no-refill": ["rollout.refill=0"],

@@ -46,6 +46,7 @@ constexpr Exception kExceptions[] = {
     {"gat_scores_fwd", "used by graph networks"},
     {"head_loss_bwd", "used by losses of pairs, over the rows of head_loss"},
     {"head_loss_fwd", "used by evaluation, over the rows of head_loss"},
+    {"hidden_loss", "used by distillation that compares hidden states"},
     {"muon_step", "used by the optimiser, not the model"},
     {"row_dots", "used by ranks that divide the residual stream"},
     {"sddmm_fwd", "used by graph networks"},

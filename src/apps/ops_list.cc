@@ -24,6 +24,7 @@
 #include "kernels/gat/gat.h"
 #include "kernels/head_loss/distill_loss.h"
 #include "kernels/head_loss/head_loss.h"
+#include "kernels/hidden_loss/hidden_loss.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_grouped.h"
@@ -95,9 +96,9 @@ using AllOps =
            LinearBwdWeight, LinearGroupedFwd, ActFwd, ActBwd, AddFwd, RowDots, DropoutFwd, DropoutBwd, Conv1dFwd,
            Conv1dBwd, CopyState, SsdFwd, SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd,
            RouterFwd, RouterStats, RouterBwd, ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss,
-           HeadLossFwd, HeadLossBwd, DistillLoss, AdamwStep, MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd, SpmmFwd,
-           SpmmBwdArg, SddmmFwd, GatScoresFwd, GatScoresBwd, GatFwd, GatBwd, EdgeGaussianFwd, EdgeGaussianBwd,
-           EdgeSoftmaxFwd, EdgeSoftmaxBwd, BiasFwd, BiasBwd>;
+           HeadLossFwd, HeadLossBwd, DistillLoss, HiddenLoss, AdamwStep, MuonStep, Quantize, LowExpertsFwd,
+           LowExpertsBwd, SpmmFwd, SpmmBwdArg, SddmmFwd, GatScoresFwd, GatScoresBwd, GatFwd, GatBwd, EdgeGaussianFwd,
+           EdgeGaussianBwd, EdgeSoftmaxFwd, EdgeSoftmaxBwd, BiasFwd, BiasBwd>;
 
 template <class... Ops>
 std::vector<std::string_view> names_of(OpList<Ops...>) {

@@ -9,6 +9,7 @@
 #include "text/gguf_vocabulary.h"
 #include "text/tokenizer.h"
 #include "train/origin.h"
+#include "train/schedule.h"
 #include "train/weight_hash.h"
 
 namespace braid::train {
@@ -64,7 +65,13 @@ std::unique_ptr<Frozen> load_teacher(const Recipe& recipe, const models::Config&
 }
 
 Distill::Distill(const Recipe& recipe, const models::Config& config, std::unique_ptr<Frozen> teacher, Ctx& ctx)
-    : recipe_(recipe.distill), teacher_(std::move(teacher)) {
+    : all_(recipe), recipe_(recipe.distill), teacher_(std::move(teacher)) {
+  if (recipe_.hidden > 0) {
+    const models::Config& theirs = teacher_->model().config();
+    ends_ = matched_layers(std::ssize(config.layers), std::ssize(theirs.layers));
+    if (theirs.hidden != config.hidden)
+      projection_.emplace(theirs.hidden, config.hidden, std::ssize(config.layers), static_cast<uint64_t>(recipe.seed));
+  }
   if (recipe_.cache.empty()) return;
   data::DataSpec spec = data_spec(recipe);
   spec.shuffle = false;
@@ -78,8 +85,11 @@ Distill::Distill(const Recipe& recipe, const models::Config& config, std::unique
 
 void Distill::look(Ctx& ctx, const TaskPart& part) {
   taught_ = weights_of(recipe_);
+  states_.clear();
+  Tensor head_input;
+  if (!ends_.empty()) states_ = teacher_->states(ctx, part.rows, ends_, head_input);
   if (recipe_.top_k == 0) {
-    taught_.x = teacher_->head_input(ctx, part.rows);
+    taught_.x = head_input ? head_input : teacher_->head_input(ctx, part.rows);
     taught_.head = teacher_->model().head();
     return;
   }
@@ -93,21 +103,52 @@ void Distill::look(Ctx& ctx, const TaskPart& part) {
 void Distill::run(nn::Run& run, models::Model& model, const Tensor& ids, const Tensor& targets, const TaskPart& part,
                   Sums& sums) {
   const Tensor weights(run.ctx.arena, DType::f32, {ids.dim(0)});
-  fill(weights.mut(), 1 / std::max(1.0, static_cast<double>(part.whole.trained)));
-  const nn::DistillLosses losses = model.distill(run, ids, targets, weights, taught_);
+  const double mean = 1 / std::max(1.0, static_cast<double>(part.whole.trained));
+  fill(weights.mut(), mean);
+  HiddenLosses losses;
+  if (ends_.empty()) {
+    losses.head = model.distill(run, ids, targets, weights, taught_);
+  } else {
+    const Tensor of_layers(run.ctx.arena, DType::f32, {ids.dim(0)});
+    for (int64_t t = 0; t < ids.dim(0); ++t) {
+      const bool masked = part.rows.targets[static_cast<size_t>(t)] == data::kMasked;
+      of_layers.mut().as<float>()[t] = masked ? 0 : static_cast<float>(layer_share() * mean);
+    }
+    losses = distill_with_states(
+        run, model, ids, targets, weights, taught_,
+        {.states = states_, .token_weight = of_layers, .projection = projection_ ? &*projection_ : nullptr});
+  }
+  const auto at = [](const Tensor& of, int64_t t) { return static_cast<double>(of.view().as<float>()[t]); };
+  const double share = ends_.empty() ? 0 : layer_share();
   const double scale = recipe_.weight * recipe_.temperature * recipe_.temperature;
   for (int64_t t = 0; t < ids.dim(0); ++t) {
     if (part.rows.targets[static_cast<size_t>(t)] == data::kMasked) continue;
-    const auto kl = static_cast<double>(losses.kl.view().as<float>()[t]),
-               ce = static_cast<double>(losses.ce.view().as<float>()[t]);
-    sums.add("loss", scale * kl + recipe_.ce * ce, 1);
+    const double kl = at(losses.head.kl, t), ce = at(losses.head.ce, t);
+    double apart = 0;
+    for (const Tensor& layer : losses.layers) apart += at(layer, t);
+    sums.add("loss", scale * kl + recipe_.ce * ce + share * apart, 1);
     sums.add("kl", kl, 1);
     sums.add("ce", ce, 1);
+    if (!ends_.empty()) sums.add("hidden", apart / static_cast<double>(std::ssize(ends_)), 1);
   }
 }
 
-void rehearse_distill(const Recipe& recipe, Arena& beside, nn::Run& run, models::Model& model, const Tensor& ids,
-                      const Tensor& targets) {
+void Distill::finish(int64_t step, bool updated) {
+  if (!projection_) return;
+  if (updated) projection_->step(all_.optimizer, learning_rate(all_.schedule, all_.optimizer.lr, step, all_.steps));
+  projection_->zero_gradients();
+}
+
+void Distill::write_state(const std::filesystem::path& folder) const {
+  if (projection_) projection_->write(folder);
+}
+
+void Distill::read_state(const std::filesystem::path& folder) {
+  if (projection_) projection_->read(folder);
+}
+
+void rehearse_distill(const Recipe& recipe, Arena& beside, std::optional<Projection>& projection, nn::Run& run,
+                      models::Model& model, const Tensor& ids, const Tensor& targets) {
   const models::Config config = config_of_teacher(recipe, model.config().vocab);
   const DType products = numerics_of(recipe).products;
   const models::Model teacher = models::empty_model(config, products);
@@ -120,7 +161,17 @@ void rehearse_distill(const Recipe& recipe, Arena& beside, nn::Run& run, models:
     taught.head = teacher.head();
   }
   const Tensor weights(run.ctx.arena, DType::f32, {ids.dim(0)});
-  model.distill(run, ids, targets, weights, taught);
+  if (recipe.distill.hidden == 0) {
+    model.distill(run, ids, targets, weights, taught);
+    return;
+  }
+  const int64_t own = model.config().hidden;
+  if (config.hidden != own && !projection) projection.emplace(config.hidden, own, 1, 0);
+  const std::vector<Tensor> states(static_cast<size_t>(std::ssize(model.config().layers)),
+                                   Tensor(beside, DType::f32, {ids.dim(0), config.hidden}));
+  const Tensor of_layers(run.ctx.arena, DType::f32, {ids.dim(0)});
+  distill_with_states(run, model, ids, targets, weights, taught,
+                      {.states = states, .token_weight = of_layers, .projection = projection ? &*projection : nullptr});
 }
 
 }  // namespace braid::train

@@ -4,6 +4,7 @@
 #include "models/load.h"
 #include "nn/run.h"
 #include "sys/check.h"
+#include "train/hidden_states.h"
 
 namespace braid::train {
 Frozen::Frozen(const io::ModelPath& path, const Numerics& numerics)
@@ -27,7 +28,7 @@ std::span<const float> Frozen::losses(Ctx& ctx, const data::Batch& part, bool he
 }
 
 template <class Pass>
-Tensor Frozen::run(Ctx& ctx, const data::Batch& rows, Pass&& pass) {
+auto Frozen::run(Ctx& ctx, const data::Batch& rows, Pass&& pass) {
   CHECK(!ctx.tape, "a frozen model is not taped");
   const Tensor ids = integers(ctx.arena, rows.ids), targets = integers(ctx.arena, rows.targets);
   nn::StateView state;
@@ -46,6 +47,13 @@ void Frozen::compute(Ctx& ctx, const data::Batch& rows, std::unordered_map<int64
 
 Tensor Frozen::head_input(Ctx& ctx, const data::Batch& part) {
   return run(ctx, part, [&](nn::Run& run, const Tensor& ids, const Tensor&) { return model_->head_input(run, ids); });
+}
+
+std::vector<Tensor> Frozen::states(Ctx& ctx, const data::Batch& part, std::span<const int64_t> ends,
+                                   Tensor& head_input) {
+  return run(ctx, part, [&](nn::Run& run, const Tensor& ids, const Tensor&) {
+    return states_of(run, *model_, ids, ends, head_input);
+  });
 }
 
 }  // namespace braid::train

@@ -27,11 +27,13 @@ class Frozen {
 
   // What the head reads of every token, [T, D] in the type of the products.
   Tensor head_input(Ctx& ctx, const data::Batch& part);
+  // The same, with the residual stream after so many layers, for each of `ends`, ascending, [T, D] F32.
+  std::vector<Tensor> states(Ctx& ctx, const data::Batch& part, std::span<const int64_t> ends, Tensor& head_input);
   const models::Model& model() const { return *model_; }
 
  private:
   template <class Pass>
-  Tensor run(Ctx& ctx, const data::Batch& rows, Pass&& pass);
+  auto run(Ctx& ctx, const data::Batch& rows, Pass&& pass);
   void compute(Ctx& ctx, const data::Batch& rows, std::unordered_map<int64_t, std::vector<float>>& seen);
 
   std::unique_ptr<models::Model> model_;

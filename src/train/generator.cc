@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/integers.h"
 #include "io/model_path.h"
 #include "models/load.h"
 #include "models/quant_recipe.h"
@@ -64,6 +65,34 @@ std::vector<engine::Generated> Generator::answers(std::vector<engine::Request> r
 std::vector<std::vector<float>> Generator::score(const std::vector<engine::ScoreItem>& items) {
   if (!scorer_) scorer_ = std::make_unique<engine::Runner>(live_, options(1));
   return engine::score(*scorer_, items, engine::ScorePath::train);
+}
+
+nn::Routes Generator::routes(std::span<const int32_t> ids) {
+  constexpr int64_t kSequence = 0;  // no answer is being generated
+  nn::Probe probe{.want_routes = true};
+  runner_->reset(kSequence);
+  runner_->prefill(
+      kSequence, ids.first(ids.size() - 1), [](const Tensor&) {}, &probe);
+  runner_->reset(kSequence);
+  return std::move(probe.routes);
+}
+
+std::vector<float> Generator::score(const engine::ScoreItem& item, const nn::Routes& routes) {
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  if (threads_ > 0) ctx.threads = threads_;
+  const size_t tokens = item.ids.size() - 1;
+  SeqMap seqs;
+  seqs.add(static_cast<int64_t>(tokens));
+  nn::StateView none;
+  nn::Probe probe{.replay = &routes};
+  nn::Run run{.ctx = ctx, .seqs = seqs, .state = none, .numerics = numerics_of(recipe_), .probe = &probe};
+  const std::span<const int32_t> ids(item.ids);
+  const Tensor losses =
+      live_->losses_of(run, integers(arena, ids.first(tokens)), integers(arena, ids.subspan(1, tokens)));
+  std::vector<float> logprobs;
+  for (auto t = static_cast<size_t>(item.first - 1); t < tokens; ++t) logprobs.push_back(-losses.view().as<float>()[t]);
+  return logprobs;
 }
 
 }  // namespace braid::train

@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/scheduler.h"
 #include "engine/score.h"
 #include "models/model.h"
+#include "nn/run.h"
 #include "train/recipe.h"
 
 namespace braid::train {
@@ -27,8 +29,13 @@ class Generator {
   void renew();
   // In their order. Error where a logit is not finite.
   std::vector<engine::Generated> answers(std::vector<engine::Request> requests);
+  // The experts that the weights which answer choose for each token but the last, by one pass over all of them: under
+  // `exact` those of the steps that generated them, otherwise but for roundings.
+  nn::Routes routes(std::span<const int32_t> ids);
   // Log-probabilities by a pass of training over the weights as they are now.
   std::vector<std::vector<float>> score(const std::vector<engine::ScoreItem>& items);
+  // The same of one item with these experts.
+  std::vector<float> score(const engine::ScoreItem& item, const nn::Routes& routes);
   std::span<const int64_t> ends() const { return live_->config().eos; }
 
  private:

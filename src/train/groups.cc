@@ -56,6 +56,18 @@ std::vector<int32_t> tokens_in(const io::Json& list, int64_t vocabulary) {
   return out;
 }
 
+// By layer. Whether they are experts of the model, and enough, is checked where they are replayed.
+nn::Routes routes_in(const io::Json& list) {
+  nn::Routes routes;
+  for (const io::Json& layer : list.items()) {
+    const std::vector<io::Json> parts = layer.items();
+    if (parts.size() != 2) layer.refuse("is not a layer with its experts", "a number and a list");
+    std::vector<int32_t>& experts = routes[static_cast<int>(parts[0].as_int({0, 1 << 20}))];
+    for (const io::Json& e : parts[1].items()) experts.push_back(static_cast<int32_t>(e.as_int({0, 1 << 20})));
+  }
+  return routes;
+}
+
 Sample sample_of(const io::Json& json, int64_t vocabulary) {
   Sample sample{.ids = tokens_in(json.need({"ids"}), vocabulary),
                 .text = json.need({"text"}).as_string(),
@@ -63,6 +75,7 @@ Sample sample_of(const io::Json& json, int64_t vocabulary) {
                 .cut = json.need({"cut"}).as_bool()};
   sample.logprobs = floats_of(json.need({"logprobs"}), sample.ids.size());
   if (const auto trainer = json.get({"trainer"})) sample.trainer = floats_of(*trainer, sample.ids.size());
+  if (const auto routes = json.get({"routes"})) sample.routes = routes_in(*routes);
   return sample;
 }
 
@@ -139,6 +152,7 @@ ordered_json state_of(const StepRollouts& rollouts) {
       ordered_json answer = {{"ids", s.ids}, {"logprobs", s.logprobs}, {"text", s.text}, {"reward", s.reward}};
       answer["cut"] = s.cut;
       if (!s.trainer.empty()) answer["trainer"] = s.trainer;
+      for (const auto& [layer, experts] : s.routes) answer["routes"].push_back({layer, experts});
       g["answers"].push_back(std::move(answer));
     }
     state["groups"].push_back(std::move(g));

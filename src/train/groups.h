@@ -8,6 +8,7 @@
 
 #include "data/batch.h"
 #include "io/json.h"
+#include "nn/run.h"
 #include "train/curriculum.h"
 
 namespace braid::train {
@@ -16,6 +17,7 @@ struct Sample {
   std::vector<int32_t> ids{};     // the end token included
   std::vector<float> logprobs{};  // of each, under what generated it
   std::vector<float> trainer{};   // and under the weights in training at that time; empty: not asked for
+  nn::Routes routes{};            // experts of every token that is read, the prompt's too; empty: not asked for
   std::string text{};             // what the environment judged
   double reward = 0;
   bool cut = false;  // by the limit of tokens

@@ -236,6 +236,11 @@ void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& su
   const TaskPart rows{.rows = part, .whole = batch_, .held_out = held_out_batch_};
   if (task_) task_->look(ctx, rows);
   nn::Run run = run_of(ctx, part, shares_, backward);
+  if (recipe_.policy.replay_routes) {
+    rollouts_->routes_of(part.row_ids, routes_);
+    replay_ = {.replay = &routes_};
+    run.probe = &replay_;
+  }
   if (loop_) run_undifferentiated(run, part);
   ctx.tape = backward ? &tape_ : nullptr;
   if (backward) ctx.arena.begin_pass(plan_->arena);
@@ -335,6 +340,7 @@ void Language::predict(nn::Run& run, const Tensor& x, const Tensor& ids, const T
 
 // The mean of the prediction block's steps, what the routers did in this step, and the moves of their selection biases.
 void Language::finish(bool updated, Sums& sums) {
+  if (task_) task_->finish(static_cast<int64_t>(draws_.step), updated);
   if (rollouts_) rollouts_->report(sums);
   const LossRecipe& loss = recipe_.loss;
   if (nested_) sums["budget"].sum = nested_->share(budget_);
@@ -360,10 +366,12 @@ fs::path Language::weights_in(const fs::path& folder) const { return models::wei
 
 void Language::write_state(const fs::path& folder) const {
   if (rollouts_) rollouts_->write_state(folder);
+  if (task_) task_->write_state(folder);
 }
 
 void Language::read_state(const fs::path& folder) {
   if (rollouts_) rollouts_->read_state(folder);
+  if (task_) task_->read_state(folder);
 }
 
 std::vector<std::string> Language::notes() const {

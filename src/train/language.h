@@ -112,6 +112,8 @@ class Language final : public Objective {
   StepPlan* plan_ = nullptr;     // of this step
   std::optional<StagePasses> passes_;  // of a stage of a pipeline; the plans are those of its chunks
   nn::RouterWatch routers_;
+  nn::Routes routes_;  // of the part in computation, with policy.replay_routes
+  nn::Probe replay_;
   nn::Draws draws_;
   // Of a model with a loop: the loop, the steps drawn for this step, and the states before those with gradients.
   std::optional<models::LoopSpec> loop_;

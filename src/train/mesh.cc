@@ -216,6 +216,7 @@ void check_mesh(const Recipe& recipe, int ranks) {
   }
   if (!recipe.nest.budgets.empty()) refuse("--ranks", "nested models are trained on one rank", "one rank");
   if (!recipe.rollout.environments.empty()) refuse("--ranks", "answers are generated on one rank", "one rank");
+  if (recipe.distill.hidden > 0) refuse("distill.hidden", "hidden states are compared on one rank", "one rank");
   if (!recipe.distill.cache.empty())
     refuse("distill.cache", "ranks would write the same files", "a cache that one rank filled, or none");
   if (p.exact && recipe.loss.global_aux > 0)

@@ -121,6 +121,8 @@ void each_task_word(R& r, Visit& visit) {
   visit("distill.top_k", r.distill.top_k, io::IntRange{0, kDistillEntries},
         "the teacher's likeliest tokens alone, and a tail of the rest; 0: all");
   visit("distill.cache", r.distill.cache, Choices{}, "with top_k: a folder that keeps them, made if it is missing");
+  visit("distill.hidden", r.distill.hidden, kNotNegative,
+        "weight of 1 - cosine of the hidden states after each layer and those of the teacher; 0: off");
   visit("preference.kind", r.preference.kind, Choices{"none", "dpo", "ipo", "rpo"},
         "none; dpo, ipo, or rpo (rated pairs): the loss of a pair of answers");
   visit("preference.beta", r.preference.beta, kPositive,
@@ -139,6 +141,8 @@ void each_task_word(R& r, Visit& visit) {
         "mean over tokens, or over answers' means");
   visit("policy.importance_cap", r.policy.importance_cap, kNotNegative,
         "ratios to the model at the start, weighted by its ratio to logprobs up to this; 0: ratios to logprobs");
+  visit("policy.replay_routes", r.policy.replay_routes,
+        "true: tokens of generated answers take the experts that the weights which answered choose");
   visit("policy.ratio", r.policy.ratio, Choices{"token", "sequence"}, "of each token, or the answer's geometric mean");
 }
 

@@ -83,6 +83,7 @@ struct DistillRecipe {
   double temperature = 1, weight = 1, ce = 0;
   int64_t top_k = 0;    // entries of the teacher's distribution; 0: all of it
   std::string cache{};  // a folder for them; empty: the teacher runs beside the student
+  double hidden = 0;    // weight of the distance of hidden states (hidden_states.h); 0: off
 };
 struct PreferenceRecipe {
   std::string kind = "none";  // none, dpo, ipo, rpo
@@ -93,6 +94,7 @@ struct PolicyRecipe {
   std::string advantage = "none";  // none, leave-one-out, mean, std, teacher
   double clip_low = 0.2, clip_high = 0.28, dual_clip = 0, kl = 0, importance_cap = 0;
   std::string aggregate = "token", ratio = "token";  // or sequence
+  bool replay_routes = false;                        // experts are those that the generator chose
 };
 
 // Answers that the policy is trained on, generated step by step (rollout.h).

@@ -219,8 +219,33 @@ void Rollouts::score(std::vector<Group>& groups) {
       item.ids = group.prompt;
       item.ids.insert(item.ids.end(), s.ids.begin(), s.ids.end());
     }
+    if (recipe_.policy.replay_routes) {
+      for (size_t i = 0; i < items.size(); ++i)
+        group.answers[i].trainer = generator_->score(items[i], group.answers[i].routes);
+      continue;
+    }
     std::vector<std::vector<float>> found = generator_->score(items);
     for (size_t i = 0; i < found.size(); ++i) group.answers[i].trainer = std::move(found[i]);
+  }
+}
+
+void Rollouts::route(std::vector<Group>& groups) {
+  for (Group& group : groups) {
+    for (Sample& s : group.answers) {
+      std::vector<int32_t> ids = group.prompt;
+      ids.insert(ids.end(), s.ids.begin(), s.ids.end());
+      s.routes = generator_->routes(ids);
+    }
+  }
+}
+
+void Rollouts::routes_of(std::span<const int64_t> row_ids, nn::Routes& out) const {
+  out.clear();
+  for (const int64_t id : row_ids) {
+    for (const auto& [layer, experts] : routes_.at(static_cast<size_t>(id - first_row_))) {
+      std::vector<int32_t>& to = out[layer];
+      to.insert(to.end(), experts.begin(), experts.end());
+    }
   }
 }
 
@@ -254,6 +279,7 @@ StepRollouts Rollouts::generate(int64_t step) {
   if (commands) out.add("environment_errors", static_cast<double>(failed.size()), 0);
   spare.insert(spare.end(), std::make_move_iterator(failed.begin()), std::make_move_iterator(failed.end()));
   for (size_t i = 0; std::ssize(out.groups) < r.prompts; ++i) out.groups.push_back(std::move(spare[i]));
+  if (recipe_.policy.replay_routes) route(out.groups);
   if (recipe_.policy.importance_cap > 0) score(out.groups);
   return out;
 }
@@ -274,6 +300,11 @@ void Rollouts::draw(int64_t step, data::Batch& out) {
   }
   put_batch(now, rollout_length(recipe_), recipe_.rollout.mask_cut, out);
   log(now);
+  routes_.clear();
+  first_row_ = out.row_ids.front();
+  for (Group& group : now.groups) {
+    for (Sample& s : group.answers) routes_.push_back(std::move(s.routes));
+  }
   metrics_ = std::move(now.metrics);
 }
 

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,8 @@ class Rollouts {
   void start(std::shared_ptr<models::Model> live, std::function<void(const std::filesystem::path&)> write, int threads);
   // The answers of a step, from 0, as its batch; they are also appended to rollouts.jsonl.
   void draw(int64_t step, data::Batch& out);
+  // With policy.replay_routes: the experts of rows of the last batch, by their ids, one row after the other.
+  void routes_of(std::span<const int64_t> row_ids, nn::Routes& out) const;
   // What is logged of them.
   void report(Sums& sums);
 
@@ -69,6 +72,7 @@ class Rollouts {
   void judge(Posed& posed);
   void note(const std::vector<Posed>& posed, StepRollouts& out);
   void score(std::vector<Group>& groups);
+  void route(std::vector<Group>& groups);
   void log(const StepRollouts& rollouts);
 
   const Recipe& recipe_;
@@ -79,6 +83,8 @@ class Rollouts {
   std::optional<Curriculum> curriculum_;
   std::unique_ptr<Generator> generator_;
   std::optional<StepRollouts> next_;  // generated ahead
+  std::vector<nn::Routes> routes_;    // of the rows of the last batch
+  int64_t first_row_ = 0;             // the id of the first of them
   std::vector<Metric> metrics_;       // of the last step
   std::set<std::string> names_;       // of metrics: what sums are called, for as long as this lives
   int64_t failures_ = 0;              // of environments, in a row

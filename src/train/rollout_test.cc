@@ -138,6 +138,7 @@ TEST_F(RolloutTest, AResumedRunHasTheSameAnswers) {
   recipe_.steps = 4;
   for (const int64_t ahead : {0, 1}) {
     recipe_.rollout.ahead = ahead;
+    recipe_.policy.replay_routes = ahead > 0;  // of answers that are in a checkpoint
     recipe_.out = (folder_ / std::to_string(ahead)).string();
     const Run whole = train();
     const std::vector<nlohmann::json> all = lines();
@@ -182,6 +183,32 @@ TEST_F(RolloutTest, QuantisedWeightsAnswerAndAreCorrected) {
     for (const double p : line["trainer_logprobs"]) trainer += p;
   }
   EXPECT_GT(sampled, trainer);  // what is drawn is likelier under what it is drawn from
+}
+
+// Experts that were chosen by the weights in training are those that they choose: replaying them changes no bit,
+// however batches are cut. Those of quantised weights are other ones, and taking them brings the two closer.
+TEST_F(RolloutTest, ReplayedExpertsAreTheGenerators) {
+  const auto run = [&](bool replays, const char* name) {
+    recipe_.policy.replay_routes = replays;
+    recipe_.out = (folder_ / fmt::format("{}-{}", name, replays)).string();
+    return train();
+  };
+  recipe_.policy.importance_cap = 5;
+  const Run plain = run(false, "exact");
+  recipe_.accumulate = 3;
+  const Run replayed = run(true, "exact");
+  EXPECT_EQ(replayed.values, plain.values);
+  EXPECT_EQ(replayed.losses, plain.losses);
+  for (const auto& metrics : replayed.metrics) {
+    EXPECT_EQ(metrics.at("mismatch"), 0);
+    EXPECT_EQ(metrics.at("ratio"), 1);
+  }
+  recipe_.steps = 1;
+  recipe_.rollout.format = "int4";
+  const auto own = run(false, "int4").metrics[0], others = run(true, "int4").metrics[0];
+  EXPECT_EQ(own.at("entropy"), others.at("entropy"));  // the same answers
+  EXPECT_LT(others.at("mismatch_kl"), own.at("mismatch_kl"));
+  EXPECT_EQ(others.at("ratio"), 1);  // to the log-probabilities with the same experts
 }
 
 // Answers that were cut are in the baseline of their group, but not trained; with all of them cut nothing changes.

@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "models/cut.h"
 #include "sys/error.h"
 #include "train/distill.h"
 #include "train/policy.h"
@@ -30,7 +31,11 @@ void need_data(const Recipe& recipe, const char* kind, const char* table) {
   fail(word, {.what = fmt::format("cannot be combined with {}", other), .hint = "leaving one out"});
 }
 
-void check_policy(const PolicyRecipe& policy) {
+void check_policy(const Recipe& recipe) {
+  const PolicyRecipe& policy = recipe.policy;
+  if (policy.replay_routes && !generates(recipe))
+    fail("policy.replay_routes", {.what = "answers of a file have no recorded experts",
+                                  .expected = "answers that the run generates, rollout.environments"});
   if (policy.dual_clip > 0 && policy.dual_clip <= 1)
     fail("policy.dual_clip", {.what = "is not above 1",
                               .got = fmt::format("{:g}", policy.dual_clip),
@@ -62,9 +67,14 @@ void check_task(const Recipe& recipe) {
     fail("policy.advantage", {.what = "there is no teacher", .expected = "distill.teacher = a model folder"});
   check_rollout(recipe);
   check_data(recipe);
-  check_policy(recipe.policy);
+  check_policy(recipe);
+  if (!distills(recipe) && recipe.distill.hidden > 0)
+    fail("distill.hidden", {.what = "there is no teacher", .expected = "distill.teacher = a model folder"});
   if (!distills(recipe) && !rates_answers(recipe)) return;
   if (distills(recipe) && !rates_answers(recipe) && recipe.exact) refuse_together("exact", "[distill]");
+  if (recipe.distill.hidden > 0 && rates_answers(recipe))
+    refuse_together("distill.hidden", "a teacher that is the advantage of a policy");
+  if (recipe.distill.hidden > 0 && !recipe.distill.cache.empty()) refuse_together("distill.hidden", "distill.cache");
   if (!recipe.distill.cache.empty() && recipe.distill.top_k == 0)
     fail("distill.cache", {.what = "needs distill.top_k", .hint = "distill.top_k = 64"});
   const char* table = prefers(recipe) ? "[preference]" : earns(recipe) ? "[policy]" : "[distill]";
@@ -81,6 +91,8 @@ std::unique_ptr<Task> make_task(const Recipe& recipe, const models::Config& conf
     fail("train", {.what = "a model of recurrent depth is trained by predicting tokens alone",
                    .got = printable(start.folder.string()),
                    .hint = "a model without recurrent depth"});
+  if (recipe.policy.replay_routes && !models::has_experts(config))
+    fail("policy.replay_routes", {.what = "the model has no experts", .hint = "leaving it out"});
   std::unique_ptr<Frozen> teacher;
   if (distills(recipe)) teacher = load_teacher(recipe, config, start.folder);
   if (prefers(recipe)) return std::make_unique<Preference>(recipe, start);

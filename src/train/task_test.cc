@@ -2,12 +2,20 @@
 // changes no bit.
 #include "train/task.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <fstream>
 #include <functional>
 
+#include "core/philox.h"
+#include "core/ref.h"
+#include "core/tape.h"
+#include "io/safetensors.h"
 #include "support/models.h"
+#include "train/hidden_states.h"
 #include "train/language.h"
 #include "train/trainer.h"
 
@@ -100,6 +108,7 @@ class TaskTest : public models::FolderTest {
         {"sequence", [this] { earn({.advantage = "mean", .aggregate = "sequence", .ratio = "sequence"}); }},
         {"capped", [this] { earn({.advantage = "std", .dual_clip = 3, .kl = 0.1, .importance_cap = 1.2}); }},
         {"entries", [this, other] { distil({.teacher = other, .temperature = 2, .ce = 0.3, .top_k = 7}); }},
+        {"hidden", [this, other] { distil({.teacher = other, .ce = 0.3, .hidden = 0.8}); }},
         {"distill", [this, other] { distil({.teacher = other, .temperature = 2, .weight = 0.7, .ce = 0.3}); }},
     };
   }
@@ -173,6 +182,106 @@ TEST_F(TaskTest, AModelHasNothingToLearnFromItself) {
     EXPECT_EQ(run.logs[0].grad_norm, 0) << dtype;
     EXPECT_GT(run.metric(0, "ce"), 0);
   }
+}
+
+// Nor from its own hidden states, whose layers are matched one to one and need no map; of another width they come
+// nearer, by a map that the run resumes bit for bit and that no model has.
+TEST_F(TaskTest, HiddenStatesFollowTheTeacher) {
+  distil({.teacher = folder_.string(), .hidden = 1});
+  const Run itself = train();
+  EXPECT_NEAR(itself.metric(0, "hidden"), 0, 1e-12);
+  EXPECT_NEAR(itself.logs[0].grad_norm, 0, 1e-6);
+  const auto state = [&](int64_t step, const char* file) {
+    return std::filesystem::path(recipe_.out) / "checkpoints" / fmt::format("step-{:08}", step) / file;
+  };
+  EXPECT_FALSE(std::filesystem::exists(state(3, "training/projection.safetensors")));
+
+  distil({.teacher = teacher(), .weight = 0, .hidden = 1});
+  recipe_.steps = 40;
+  const Run whole = train();
+  EXPECT_LT(whole.metric(39, "hidden"), 0.8 * whole.metric(0, "hidden"));
+  for (const StepLog& log : whole.logs)
+    EXPECT_NEAR(log.loss, whole.metric(static_cast<size_t>(log.step - 1), "hidden"), 1e-9);
+  recipe_.steps = 20;
+  train();
+  EXPECT_TRUE(std::filesystem::exists(state(20, "training/projection.safetensors")));
+  const io::Safetensors model(state(20, "model.safetensors")), start(folder_ / "model.safetensors");
+  const auto names = [](const io::Safetensors& file) {
+    std::vector<std::string> list;
+    for (const io::StoredTensor& t : file.tensors()) list.push_back(t.name);
+    return list;
+  };
+  EXPECT_EQ(names(model), names(start));
+  recipe_.steps = 40;
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 1};
+  Language language(recipe_, ctx);
+  Trainer trainer(recipe_, language, ctx);
+  trainer.resume(state(20, ""));
+  std::vector<double> losses;
+  trainer.train({.step = [&](const StepLog& log) { losses.push_back(log.loss); }});
+  ASSERT_EQ(losses.size(), 20u);
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_EQ(losses[i], whole.logs[20 + i].loss) << i;
+  const auto values = language.masters().values();
+  EXPECT_EQ(std::vector<float>(values.begin(), values.end()), whole.values);
+}
+
+TEST(HiddenStates, LayersAreMatchedInProportion) {
+  EXPECT_EQ(matched_layers(4, 4), (std::vector<int64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(matched_layers(2, 6), (std::vector<int64_t>{3, 6}));
+  EXPECT_EQ(matched_layers(4, 6), (std::vector<int64_t>{2, 3, 5, 6}));
+  EXPECT_EQ(matched_layers(5, 2), (std::vector<int64_t>{1, 1, 1, 2, 2}));
+  EXPECT_EQ(matched_layers(3, 1), (std::vector<int64_t>{1, 1, 1}));
+}
+
+// The gradients of map and states are the derivatives of 1 - cos(w x, y), computed again in complex numbers.
+TEST(HiddenStates, TheMapHasTheGradientOfItsLoss) {
+  constexpr size_t kTokens = 3, kWidth = 4, kTaught = 5;
+  Arena arena;
+  Tape tape;
+  Ctx ctx{.arena = arena, .threads = 1, .tape = &tape};
+  Projection projection(kTaught, kWidth, 1, 7);
+  SeqMap seqs;
+  seqs.add(kTokens);
+  nn::StateView state;
+  nn::Run run{.ctx = ctx, .seqs = seqs, .state = state};
+  const auto filled = [&](int64_t width, uint64_t seed) {
+    Tensor t(arena, DType::f32, {static_cast<int64_t>(kTokens), width});
+    for (int64_t i = 0; i < t.view().count(); ++i)
+      set_element(t.mut(), i, static_cast<double>(normal4({.seed = seed}, static_cast<uint64_t>(i))[0]));
+    return t;
+  };
+  const Tensor x = filled(kWidth, 1), y = filled(kTaught, 2), weight(arena, DType::f32, {kTokens});
+  for (int64_t t = 0; t < static_cast<int64_t>(kTokens); ++t)
+    set_element(weight.mut(), t, 0.5 + static_cast<double>(t));
+  tape.require_grad(x);
+  hidden_loss(run, x, y, weight, &projection.use(0));
+  tape.backward(ctx);
+  std::vector<double> inputs = to_doubles(projection.use(0).value.codes);
+  const std::vector<double> xs = to_doubles(x.view()), ys = to_doubles(y.view()), weights = to_doubles(weight.view());
+  inputs.insert(inputs.end(), xs.begin(), xs.end());
+  using Complex = std::complex<double>;
+  const std::vector<double> gradient = complex_step(inputs, [&](const std::vector<Complex>& p) {
+    Complex total = 0;
+    for (size_t t = 0; t < kTokens; ++t) {
+      Complex dot = 0, squares = 0;
+      double taught = 0;
+      for (size_t r = 0; r < kTaught; ++r) {
+        Complex mapped = 0;
+        for (size_t c = 0; c < kWidth; ++c) mapped += p[r * kWidth + c] * p[kTaught * kWidth + t * kWidth + c];
+        dot += mapped * ys[t * kTaught + r];
+        squares += mapped * mapped;
+        taught += ys[t * kTaught + r] * ys[t * kTaught + r];
+      }
+      total += weights[t] * (1.0 - dot / std::sqrt(squares * taught));
+    }
+    return total;
+  });
+  for (size_t i = 0; i < kTaught * kWidth; ++i)
+    EXPECT_NEAR(static_cast<double>(projection.gradients()[i]), gradient[i], 2e-6) << i;
+  const Tensor dx = tape.grad(x);
+  for (size_t i = 0; i < kTokens * kWidth; ++i)
+    EXPECT_NEAR(element(dx.view(), static_cast<int64_t>(i)), gradient[kTaught * kWidth + i], 2e-6) << i;
 }
 
 TEST_F(TaskTest, PartsAndThreadsChangeNoBit) {
@@ -343,6 +452,17 @@ TEST_F(TaskTest, WhatDoesNotFitIsRefused) {
   EXPECT_NE(refusal_of().find("expected [preference] kind"), std::string::npos) << refusal_of();
   earn({.advantage = "teacher"});
   EXPECT_NE(refusal_of().find("there is no teacher"), std::string::npos) << refusal_of();
+  reset();
+  earn({.advantage = "mean", .replay_routes = true});
+  EXPECT_NE(refusal_of().find("answers of a file have no recorded experts"), std::string::npos) << refusal_of();
+  reset();
+  recipe_.data = {};
+  distil({.hidden = 1});
+  EXPECT_NE(refusal_of().find("[distill.hidden] there is no teacher"), std::string::npos) << refusal_of();
+  recipe_.distill = {.teacher = folder_.string(), .top_k = 4, .cache = (folder_ / "cache").string(), .hidden = 1};
+  recipe_.data.kind = "markov";
+  EXPECT_NE(refusal_of().find("[distill.hidden] cannot be combined with distill.cache"), std::string::npos)
+      << refusal_of();
   reset();
   nlohmann::json config = models::dense("llama");
   config["vocab_size"] = 51;
