@@ -89,7 +89,7 @@ int64_t choose_context(const models::Model& model, const RunnerOptions& options)
 
 Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& options)
     : model_(std::move(model)), options_(options), ctx_{.arena = arena_} {
-  if (!options_.numerics.kv && !options_.numerics.exact) options_.numerics.kv = model_->config().kv_cache;
+  if (Numerics& n = options_.numerics; !n.kv && !n.exact && n.products == DType::bf16) n.kv = model_->config().kv_cache;
   options_.memory = choose_memory(options_);
   options_.context = choose_context(*model_, options_);
   if (options_.ranks) {

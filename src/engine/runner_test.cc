@@ -175,6 +175,7 @@ TEST(Runner, TheCacheIsFp8WhereTheCheckpointSaysSo) {
   EXPECT_EQ(cache(fp8, automatic), DType::f8_e4m3);
   EXPECT_EQ(cache(fp8, chosen), DType::i8);
   EXPECT_EQ(cache(fp8, Numerics::serving(DType::bf16, true)), DType::bf16);  // --exact keeps what training has
+  EXPECT_EQ(cache(fp8, Numerics::serving(DType::f32)), DType::f32);          // as --dtype f32 asks for
   EXPECT_EQ(
       cache(R"({"quantization": {"kv_cache_scheme": {"num_bits": 8, "type": "float", "dynamic": false}}})", automatic),
       DType::f8_e4m3);
