@@ -40,6 +40,10 @@ std::string BlockStream::put(const std::vector<text::AnswerPiece>& pieces) {
 std::string BlockStream::news(size_t, const Reply::News& news) {
   std::string out;
   if (news.admitted) out += start(news.cached_tokens);
+  if (asked_.nonempty) {
+    said_.reasoning += news.text.reasoning;
+    said_.content += news.text.content;
+  }
   if (!news.text.reasoning.empty()) {
     out += change(Block::reasoning);
     out += add(Block::reasoning, news.text.reasoning);
@@ -52,6 +56,10 @@ std::string BlockStream::news(size_t, const Reply::News& news) {
 
 std::string BlockStream::end(size_t, const Outcome& outcome) {
   std::string out = put(calls_.finish(is_cut(outcome)));
+  if (const std::string content = standing_in(asked_, said_); !content.empty()) {
+    out += change(Block::text);
+    out += add(Block::text, content);
+  }
   return out += change(Block::none, "", !is_cut(outcome));
 }
 

@@ -39,6 +39,7 @@ class BlockStream : public AnswerStream {
   text::ToolCallStream calls_;
   Block block_ = Block::none;
   bool called_ = false;
+  Said said_;  // kept for an answer that must not be empty
 };
 
 // A server-sent event with the name that its JSON has as its type.

@@ -25,7 +25,7 @@ ordered_json calls_json(const std::vector<text::ToolCall>& calls) {
 ordered_json choice_json(const Asked& asked, size_t i, const Said& said, const Outcome& outcome,
                          engine::LanguageModel& model) {
   const text::ParsedAnswer parsed = parsed_answer(asked, said, outcome);
-  ordered_json message = {{"role", "assistant"}, {"content", parsed.content}};
+  ordered_json message = {{"role", "assistant"}, {"content", parsed.content + standing_in(asked, said)}};
   if (!said.reasoning.empty()) message[asked.reasoning_field] = said.reasoning;
   if (!parsed.calls.empty()) {
     if (parsed.content.empty()) message["content"] = nullptr;
@@ -52,6 +52,10 @@ class ChatStream final : public AnswerStream {
     return out;
   }
   std::string news(size_t i, const Reply::News& news) override {
+    if (asked_.nonempty) {
+      choices_[i].said.reasoning += news.text.reasoning;
+      choices_[i].said.content += news.text.content;
+    }
     auto& logprobs = choices_[i].logprobs;
     logprobs.insert(logprobs.end(), news.logprobs.begin(), news.logprobs.end());
     std::string out = news.read < 0 ? "" : progress(news);
@@ -60,7 +64,9 @@ class ChatStream final : public AnswerStream {
     return news.text.content.empty() ? out : out + event(i, {{"content", news.text.content}}, nullptr);
   }
   std::string end(size_t i, const Outcome& outcome) override {
-    const std::string rest = events(i, choices_[i].calls.finish(is_cut(outcome)));
+    std::string rest = events(i, choices_[i].calls.finish(is_cut(outcome)));
+    const std::string content = standing_in(asked_, choices_[i].said);
+    if (!content.empty()) rest += event(i, {{"content", content}}, nullptr);
     return rest + event(i, ordered_json::object(), finish_of(outcome, choices_[i].begun >= 0));
   }
   std::string finish(const std::vector<const Outcome*>& outcomes) override {
@@ -124,6 +130,7 @@ class ChatStream final : public AnswerStream {
   struct Choice {
     text::ToolCallStream calls;
     int64_t begun = -1;  // the index of the last call
+    Said said{};         // kept for an answer that must not be empty
     std::vector<std::vector<engine::TokenLogprob>> logprobs{};
   };
   std::vector<Choice> choices_;

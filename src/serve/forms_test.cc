@@ -1,0 +1,148 @@
+// Requests as clients write them and answers as each surface writes them, without the worker: prompts that are
+// rendered, what is demanded of calls, and how answers end.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "grammar/constraint.h"
+#include "serve/api_error.h"
+#include "serve/chat_answer.h"
+#include "serve/messages.h"
+#include "serve/openai.h"
+#include "serve/responses.h"
+#include "support/data.h"
+
+namespace braid::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kCut = "<tool_call>\n<function=f>\n<parameter=a>\none";
+constexpr const char* kWhole = "<tool_call>\n<function=f>\n<parameter=a>\none\n</parameter>\n</function>\n</tool_call>";
+
+class Forms : public testing::Test {
+ protected:
+  Forms() : model_(support::shipped_tiny(), {.context = 2048, .sequences = 1, .memory = 16 << 20, .threads = 1}) {}
+
+  static ordered_json with(ordered_json body, const ordered_json& more) {
+    body.update(more);
+    return body;
+  }
+  static ordered_json chat_body(const ordered_json& more = ordered_json::object()) {
+    return with({{"messages", {{{"role", "user"}, {"content", "Hi"}}}}}, more);
+  }
+  static ordered_json function(const char* type = "string") {
+    const ordered_json schema = {{"type", "object"}, {"properties", {{"a", {{"type", type}}}}}, {"required", {"a"}}};
+    return {{"name", "f"}, {"parameters", schema}};
+  }
+  static ordered_json chat_tools(const ordered_json& f) {
+    return ordered_json::array({{{"type", "function"}, {"function", f}}});
+  }
+  Asked chat(const ordered_json& body) { return read_chat(body.dump(), model_, defaults_); }
+  Asked messages(const ordered_json& more) {
+    return read_messages(with(chat_body({{"max_tokens", 64}}), more).dump(), model_, defaults_);
+  }
+  ResponsesRequest responses(const ordered_json& more) {
+    return read_responses(with({{"input", "Hi"}}, more).dump(), model_, defaults_);
+  }
+  std::string prompt(const Asked& asked) { return model_.tokenizer().decode(asked.work.request.prompt, false); }
+  std::string history(const ordered_json& turns) { return prompt(chat({{"messages", turns}})); }
+
+  engine::LanguageModel model_;
+  Defaults defaults_{};
+};
+
+Outcome ended(engine::Finish finish, const char* stop = "") {
+  Outcome out;
+  out.generated.finish = finish;
+  out.stopped = *stop != '\0';
+  out.stop = stop;
+  return out;
+}
+const Outcome kStopped = ended(engine::Finish::stop), kLength = ended(engine::Finish::length),
+              kByText = ended(engine::Finish::cancelled, "two");
+
+// The JSON of all events.
+std::vector<ordered_json> events_of(const std::string& stream) {
+  std::vector<ordered_json> out;
+  for (size_t at = 0; (at = stream.find("data: ", at)) != stream.npos;) {
+    const size_t end = stream.find("\n\n", at);
+    const std::string text = stream.substr(at + 6, end - at - 6);
+    if (text != "[DONE]") out.push_back(ordered_json::parse(text));
+    at = end;
+  }
+  return out;
+}
+
+std::vector<ordered_json> streamed(AnswerStream& form, const Said& said, const Outcome& outcome) {
+  std::string out = form.begin() + form.news(0, {.admitted = true});
+  for (const char ch : said.reasoning) out += form.news(0, {.text = {std::string(1, ch), ""}});
+  for (const char ch : said.content) out += form.news(0, {.text = {"", std::string(1, ch)}});
+  out += form.end(0, outcome);
+  return events_of(out + form.finish({&outcome}));
+}
+
+// A chat answer, whole; its stream must add up to the same.
+ordered_json chat_choice(const Asked& asked, const Said& said, const Outcome& outcome, engine::LanguageModel& model) {
+  ordered_json choice = chat_json(asked, {said}, {&outcome}, model)["choices"][0];
+  std::string content, reasoning, arguments;
+  ordered_json finish;
+  for (const ordered_json& chunk : streamed(*chat_stream(asked, model), said, outcome)) {
+    const ordered_json& one = chunk["choices"][0];
+    content += one["delta"].value("content", "");
+    reasoning += one["delta"].value(asked.reasoning_field, "");
+    for (const ordered_json& call : one["delta"].value("tool_calls", ordered_json::array()))
+      arguments += call["function"]["arguments"];
+    finish = one["finish_reason"];
+  }
+  const ordered_json& message = choice["message"];
+  EXPECT_EQ(content, message["content"].is_null() ? "" : message["content"]);
+  EXPECT_EQ(reasoning, message.value(asked.reasoning_field, ""));
+  EXPECT_EQ(finish, choice["finish_reason"]);
+  std::string whole;
+  for (const ordered_json& call : message.value("tool_calls", ordered_json::array()))
+    whole += call["function"]["arguments"];
+  EXPECT_EQ(arguments, whole);
+  return choice;
+}
+
+// What a block form makes of an answer.
+ordered_json blocks(BlockStream& form, const Said& said, const Outcome& outcome) {
+  (void)streamed(form, said, outcome);
+  return form.whole({&outcome});
+}
+
+TEST_F(Forms, ReasoningIsTheContentOfAnAnswerThatHasNone) {
+  const ordered_json option = {{"force_nonempty_content", true}}, off = {{"force_nonempty_content", false}};
+  const auto content = [&](const ordered_json& more, const Said& said, const Outcome& outcome) {
+    return chat_choice(chat(chat_body(more)), said, outcome, model_)["message"]["content"];
+  };
+  EXPECT_EQ(content(option, {"hm", ""}, kLength), "hm");
+  EXPECT_EQ(content(option, {"hm", ""}, kStopped), "hm");
+  EXPECT_EQ(content(option, {"hm", "\n"}, kStopped), "\nhm");
+  EXPECT_EQ(content(option, {"hm", "42"}, kStopped), "42");
+  EXPECT_EQ(content(option, {"", ""}, kStopped), "");
+  EXPECT_EQ(content(ordered_json::object(), {"hm", ""}, kLength), "");
+  EXPECT_EQ(content({{"chat_template_kwargs", option}}, {"hm", ""}, kLength), "hm");
+  EXPECT_EQ(content({{"chat_template_kwargs", off}, {"force_nonempty_content", true}}, {"hm", ""}, kLength), "");
+  const ordered_json tools = chat_tools(function());
+  EXPECT_EQ(content(with(option, {{"tools", tools}}), {"hm", kWhole}, kStopped), nullptr);
+  EXPECT_EQ(content(with(option, {{"tools", tools}}), {"hm", "\n"}, kStopped), "\nhm");
+  EXPECT_THROW(chat(chat_body({{"force_nonempty_content", "yes"}})), ApiError);
+
+  const ordered_json message = blocks(*messages_stream(messages(option)), {"hm", ""}, kLength);
+  ASSERT_EQ(message["content"].size(), 2u) << message;
+  EXPECT_EQ(message["content"][1], (ordered_json{{"type", "text"}, {"text", "hm"}}));
+  const ordered_json response = blocks(*responses_stream(responses(option)), {"hm", ""}, kStopped);
+  ASSERT_EQ(response["output"].size(), 2u) << response;
+  EXPECT_EQ(response["output"][1]["content"][0]["text"], "hm");
+  EXPECT_EQ(response["output"][1]["status"], "completed");
+  EXPECT_EQ(blocks(*messages_stream(messages(off)), {"hm", ""}, kLength)["content"].size(), 1u);
+}
+
+}  // namespace
+}  // namespace braid::serve
