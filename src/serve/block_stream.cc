@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/generate.h"
+
 namespace braid::serve {
 
 std::string BlockStream::change(Block block, const std::string& name, bool complete) {
@@ -23,13 +25,14 @@ std::string BlockStream::put(const std::vector<text::AnswerPiece>& pieces) {
         out += add(Block::text, piece.text);
         break;
       case Kind::call:
-        called_ = true;
+        called_ = false;
         out += change(Block::call, piece.text);
         break;
       case Kind::arguments:
         out += add(Block::call, piece.text);
         break;
       case Kind::end:
+        called_ = piece.complete;
         out += change(Block::none, "", piece.complete);
         break;
     }
@@ -60,7 +63,8 @@ std::string BlockStream::end(size_t, const Outcome& outcome) {
     out += change(Block::text);
     out += add(Block::text, content);
   }
-  return out += change(Block::none, "", !is_cut(outcome));
+  // A stop text is an end of the text before it.
+  return out += change(Block::none, "", outcome.generated.finish != engine::Finish::length);
 }
 
 std::string named_event(const nlohmann::ordered_json& json) {

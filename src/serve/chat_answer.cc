@@ -34,7 +34,7 @@ ordered_json choice_json(const Asked& asked, size_t i, const Said& said, const O
   ordered_json choice = {{"index", i},
                          {"message", std::move(message)},
                          {"logprobs", nullptr},
-                         {"finish_reason", finish_of(outcome, !parsed.calls.empty())}};
+                         {"finish_reason", finish_of(outcome, !parsed.calls.empty() && parsed.calls.back().complete)}};
   if (asked.logprobs) choice["logprobs"] = engine::logprobs_json(&model.tokenizer(), outcome.generated.logprobs);
   return choice;
 }
@@ -67,7 +67,7 @@ class ChatStream final : public AnswerStream {
     std::string rest = events(i, choices_[i].calls.finish(is_cut(outcome)));
     const std::string content = standing_in(asked_, choices_[i].said);
     if (!content.empty()) rest += event(i, {{"content", content}}, nullptr);
-    return rest + event(i, ordered_json::object(), finish_of(outcome, choices_[i].begun >= 0));
+    return rest + event(i, ordered_json::object(), finish_of(outcome, choices_[i].called));
   }
   std::string finish(const std::vector<const Outcome*>& outcomes) override {
     std::string out;
@@ -89,9 +89,11 @@ class ChatStream final : public AnswerStream {
     std::string out;
     for (const text::AnswerPiece& piece : pieces) {
       if (piece.kind == Kind::content) out += event(i, {{"content", piece.text}}, nullptr);
+      if (piece.kind == Kind::end) choices_[i].called = piece.complete;
       if (piece.kind != Kind::call && piece.kind != Kind::arguments) continue;
       ordered_json call = {{"index", choices_[i].begun += piece.kind == Kind::call}};
       if (piece.kind == Kind::call) {
+        choices_[i].called = false;
         call["id"] = random_id("call_");
         call["type"] = "function";
         call["function"] = {{"name", piece.text}, {"arguments", ""}};
@@ -129,8 +131,9 @@ class ChatStream final : public AnswerStream {
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   struct Choice {
     text::ToolCallStream calls;
-    int64_t begun = -1;  // the index of the last call
-    Said said{};         // kept for an answer that must not be empty
+    int64_t begun = -1;   // the index of the last call
+    bool called = false;  // it is complete
+    Said said{};          // kept for an answer that must not be empty
     std::vector<std::vector<engine::TokenLogprob>> logprobs{};
   };
   std::vector<Choice> choices_;

@@ -144,5 +144,41 @@ TEST_F(Forms, ReasoningIsTheContentOfAnAnswerThatHasNone) {
   EXPECT_EQ(blocks(*messages_stream(messages(off)), {"hm", ""}, kLength)["content"].size(), 1u);
 }
 
+TEST_F(Forms, ACallThatIsNotCompleteIsNoReasonToEnd) {
+  const std::string two = std::string(kWhole) + "\n" + kCut;
+  const auto finish = [&](const std::string& content, const Outcome& outcome) {
+    const Asked asked = chat(chat_body({{"tools", chat_tools(function())}}));
+    return chat_choice(asked, {"", content}, outcome, model_)["finish_reason"];
+  };
+  EXPECT_EQ(finish(kCut, kByText), "stop");
+  EXPECT_EQ(finish(two, kByText), "stop");
+  EXPECT_EQ(finish(kWhole, kByText), "tool_calls");
+  EXPECT_EQ(finish(kWhole, kStopped), "tool_calls");
+  EXPECT_EQ(finish(kCut, kLength), "length");
+  EXPECT_EQ(finish("{", kByText), "stop");
+
+  const ordered_json own = {{{"name", "f"}, {"input_schema", {{"type", "object"}}}}};
+  const auto reason = [&](const std::string& content, const Outcome& outcome) {
+    return blocks(*messages_stream(messages({{"tools", own}})), {"", content}, outcome)["stop_reason"];
+  };
+  EXPECT_EQ(reason(kCut, kByText), "stop_sequence");
+  EXPECT_EQ(reason(kWhole, kStopped), "tool_use");
+  // JSON that ends inside a value, by the model's own end.
+  EXPECT_EQ(reason("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"o", kStopped), "end_turn");
+
+  ordered_json flat = function();
+  flat["type"] = "function";
+  const auto response = [&](const std::string& content, const Outcome& outcome) {
+    return blocks(*responses_stream(responses({{"tools", {flat}}})), {"", content}, outcome);
+  };
+  const ordered_json cut = response(kCut, kByText), text = response("one", kByText), length = response(kCut, kLength);
+  EXPECT_EQ(cut["output"][0]["status"], "incomplete");
+  EXPECT_EQ(cut["status"], "completed");
+  EXPECT_EQ(response(kWhole, kByText)["output"][0]["status"], "completed");
+  EXPECT_EQ(text["output"][0]["status"], "completed");  // a stop text is an end that was asked for
+  EXPECT_EQ(length["output"][0]["status"], "incomplete");
+  EXPECT_EQ(length["status"], "incomplete");
+}
+
 }  // namespace
 }  // namespace braid::serve
