@@ -180,5 +180,100 @@ TEST_F(Forms, ACallThatIsNotCompleteIsNoReasonToEnd) {
   EXPECT_EQ(length["status"], "incomplete");
 }
 
+TEST_F(Forms, ReasoningOfHistoryHasTwoNames) {
+  const ordered_json user = {{"role", "user"}, {"content", "Hi"}};
+  const auto of = [&](const ordered_json& more) {
+    return history({user, with({{"role", "assistant"}, {"content", "42"}}, more), user});
+  };
+  const std::string want = of({{"reasoning_content", "so"}});
+  EXPECT_NE(want.find("<think>\nso\n</think>"), want.npos) << want;
+  EXPECT_EQ(of({{"reasoning", "so"}}), want);
+  EXPECT_EQ(of({{"reasoning", "so"}, {"reasoning_content", nullptr}}), want);
+  EXPECT_EQ(of({{"reasoning_content", ""}, {"reasoning", "so"}}), want);
+  EXPECT_EQ(of({{"reasoning", "no"}, {"reasoning_content", "so"}}), want);
+  EXPECT_EQ(of({{"reasoning", nullptr}, {"reasoning_content", "so"}}), want);
+  EXPECT_EQ(of({{"reasoning", ""}, {"reasoning_content", nullptr}}), of(ordered_json::object()));
+}
+
+TEST_F(Forms, NullIsNoContent) {
+  const auto of = [&](const ordered_json& content) {
+    const ordered_json user = {{"role", "user"}, {"content", "Hi"}};
+    return prompt(messages({{"messages", {user, {{"role", "assistant"}, {"content", content}}, user}}}));
+  };
+  EXPECT_EQ(of(nullptr), of(""));
+  EXPECT_THROW(of(5), ApiError);
+}
+
+TEST_F(Forms, ArgumentsThatAreNoObjectAreShownAsTheyAre) {
+  const ordered_json user = {{"role", "user"}, {"content", "Hi"}};
+  const auto of = [&](const ordered_json& arguments) {
+    const ordered_json call = {{"type", "function"}, {"function", {{"name", "f"}, {"arguments", arguments}}}};
+    return history({user, {{"role", "assistant"}, {"tool_calls", {call}}}, user});
+  };
+  for (const char* text : {"null", "5", "[1]", "true", "\"x\"", "{\"a\": "}) {
+    const std::string got = of(text);
+    EXPECT_NE(got.find(std::string("<parameter=arguments>\n") + text + "\n"), got.npos) << got;
+  }
+  EXPECT_NE(of("{\"a\": 1}").find("<parameter=a>\n1\n"), std::string::npos);
+  EXPECT_THROW(of(ordered_json::array({1})), ApiError);
+}
+
+// Calls of custom tools, and what answers them, are skipped as their tools are.
+TEST_F(Forms, CallsOfToolsThatAreSkipped) {
+  const ordered_json user = {{"role", "user"}, {"content", "Hi"}};
+  const ordered_json custom = {{"id", "c1"}, {"type", "custom"}, {"custom", {{"name", "patch"}, {"input", "+"}}}};
+  const ordered_json odd = {{"id", "c2"}};
+  const ordered_json good = {{"id", "c3"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}};
+  const auto result = [](const char* id) {
+    return ordered_json{{"role", "tool"}, {"tool_call_id", id}, {"content", "done"}};
+  };
+  const auto turn = [](const ordered_json& calls) {
+    return ordered_json{{"role", "assistant"}, {"content", "I patch."}, {"tool_calls", calls}};
+  };
+  const ordered_json plain = {{"role", "assistant"}, {"content", "I patch."}};
+  EXPECT_EQ(history({user, turn(ordered_json::array({custom})), result("c1"), user}), history({user, plain, user}));
+  EXPECT_EQ(
+      history({user, turn(ordered_json::array({custom, good, odd})), result("c1"), result("c3"), result("c2"), user}),
+      history({user, turn(ordered_json::array({good})), result("c3"), user}));
+  const Asked asked = chat({{"messages", {user, turn(ordered_json::array({custom, odd})), user}}});
+  EXPECT_EQ(asked.skipped_tools, (std::set<std::string>{"custom", "unknown"}));
+  EXPECT_THROW(history({user, turn(ordered_json::array({5})), user}), ApiError);
+}
+
+TEST_F(Forms, AChoiceOfAToolThatIsSkippedIsFree) {
+  const ordered_json patch = {{"type", "custom"}, {"custom", {{"name", "patch"}}}};
+  ordered_json tools = chat_tools(function("integer"));
+  tools.push_back(patch);
+  const auto demands = [&](const Asked& asked) {  // a call, at once
+    const auto& constraint = asked.work.request.generate.constraint;
+    return constraint && !grammar::Matcher(constraint).accept("text");
+  };
+  const ordered_json named = {{"type", "function"}, {"function", {{"name", "f"}}}};
+  EXPECT_TRUE(demands(chat(chat_body({{"tools", tools}, {"tool_choice", named}}))));
+  EXPECT_FALSE(demands(chat(chat_body({{"tools", tools}, {"tool_choice", patch}}))));
+  EXPECT_THROW(chat(chat_body({{"tools", tools}, {"tool_choice", {{"type", "other"}}}})), ApiError);
+
+  ordered_json flat = function();
+  flat["type"] = "function";
+  const ordered_json hosted = {flat, {{"type", "web_search"}}, {{"type", "custom"}, {"name", "patch"}}};
+  const auto responses_choice = [&](const ordered_json& choice) {
+    return demands(responses({{"tools", hosted}, {"tool_choice", choice}}).asked);
+  };
+  EXPECT_TRUE(responses_choice({{"type", "function"}, {"name", "f"}}));
+  EXPECT_FALSE(responses_choice({{"type", "web_search"}}));
+  EXPECT_FALSE(responses_choice({{"type", "custom"}, {"name", "patch"}}));
+  EXPECT_THROW(responses_choice({{"type", "function"}, {"name", "patch"}}), ApiError);
+
+  const ordered_json schema = {{"type", "object"}};
+  const ordered_json anthropic = {{{"name", "f"}, {"input_schema", schema}},
+                                  {{"type", "web_search_20250305"}, {"name", "web_search"}}};
+  const auto messages_choice = [&](const char* name) {
+    return demands(messages({{"tools", anthropic}, {"tool_choice", {{"type", "tool"}, {"name", name}}}}));
+  };
+  EXPECT_TRUE(messages_choice("f"));
+  EXPECT_FALSE(messages_choice("web_search"));
+  EXPECT_THROW(messages_choice("other"), ApiError);
+}
+
 }  // namespace
 }  // namespace braid::serve

@@ -157,7 +157,7 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
   if (alternatives > 0 && !asked.logprobs) refuse("'top_logprobs' needs 'logprobs' to be true", "top_logprobs");
   if (asked.logprobs) asked.work.request.generate.logprobs = alternatives;
   (void)f.boolean("parallel_tool_calls");  // read in constraint_of, for requests with tools
-  ordered_json messages = chat_messages(f);
+  ordered_json messages = chat_messages(f, asked.skipped_tools);
   const std::optional<std::string> continued = continued_text(f, messages);
   asked.tools = functions_of(f, rules.name_max, asked.skipped_tools);
   const Rendering rendering = rendering_of(f);

@@ -113,7 +113,9 @@ ordered_json chat_of_responses(const ordered_json& body, const Fields& f) {
     chat.erase(key);
   chat["messages"] = messages_of_items(f);
   if (const ordered_json* tools = f.find("tools")) chat["tools"] = tools_of_responses(*tools);
-  if (const ordered_json* choice = f.find("tool_choice"); choice && choice->is_object() && choice->contains("name"))
+  const ordered_json* choice = f.find("tool_choice");
+  const std::string chosen = choice && choice->is_object() ? word(*choice, "type") : "none";
+  if ((chosen.empty() || chosen == "function") && choice->contains("name"))
     chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", (*choice)["name"]}}}};
   if (const ordered_json* reasoning = f.find("reasoning")) {
     if (!reasoning->is_object()) refuse("'reasoning' is not an object", "reasoning");
