@@ -275,5 +275,36 @@ TEST_F(Forms, AChoiceOfAToolThatIsSkippedIsFree) {
   EXPECT_THROW(messages_choice("other"), ApiError);
 }
 
+TEST_F(Forms, StrictToolsHaveTheirArgumentsEnforced) {
+  const auto accepts = [&](bool strict, const std::string& value) {
+    ordered_json f = function("integer");
+    f["strict"] = strict;
+    const Asked asked = chat(chat_body({{"tools", chat_tools(f)}, {"reasoning_effort", "none"}}));
+    grammar::Matcher matcher(asked.work.request.generate.constraint);
+    return matcher.accept("A text, then <tool_call>\n<function=f>\n<parameter=a>\n" + value +
+                          "\n</parameter>\n</function>\n</tool_call>") &&
+           matcher.complete();
+  };
+  EXPECT_TRUE(accepts(true, "5"));
+  EXPECT_FALSE(accepts(true, "five"));
+  EXPECT_TRUE(accepts(false, "five"));
+  // Several calls, and text alone.
+  ordered_json f = function("integer");
+  f["strict"] = true;
+  const Asked asked = chat(chat_body({{"tools", chat_tools(f)}, {"reasoning_effort", "none"}}));
+  const std::string call = "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>";
+  for (const std::string& text : {std::string("Only text"), call, call + "\n" + call}) {
+    grammar::Matcher matcher(asked.work.request.generate.constraint);
+    EXPECT_TRUE(matcher.accept(text) && matcher.complete()) << text;
+  }
+  const ordered_json own = {{"name", "f"}, {"input_schema", f["parameters"]}, {"strict", true}};
+  grammar::Matcher matcher(messages({{"tools", {own}}}).work.request.generate.constraint);
+  EXPECT_TRUE(matcher.accept(call));
+  grammar::Matcher other(messages({{"tools", {own}}}).work.request.generate.constraint);
+  EXPECT_FALSE(other.accept("<tool_call>\n<function=f>\n<parameter=a>\none"));
+  f["parameters"]["not"] = ordered_json::object();
+  EXPECT_THROW(chat(chat_body({{"tools", chat_tools(f)}})), ApiError);
+}
+
 }  // namespace
 }  // namespace braid::serve

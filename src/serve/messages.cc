@@ -118,6 +118,7 @@ ordered_json tools_of_messages(const ordered_json& tools) {
     ordered_json function = {{"name", name}};
     if (tool.contains("description")) function["description"] = tool["description"];
     function["parameters"] = *schema;
+    if (tool.contains("strict")) function["strict"] = tool["strict"];
     out.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return out;
