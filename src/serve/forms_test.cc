@@ -306,5 +306,40 @@ TEST_F(Forms, StrictToolsHaveTheirArgumentsEnforced) {
   EXPECT_THROW(chat(chat_body({{"tools", chat_tools(f)}})), ApiError);
 }
 
+// Thinking as each surface asks for it, as the prompt shows it, and its budget.
+TEST_F(Forms, ThinkingIsWhatThePromptSays) {
+  const auto thinks = [&](const Asked& asked) {
+    const std::string text = prompt(asked);
+    const bool on = text.ends_with("<|im_start|>assistant\n<think>\n");
+    EXPECT_TRUE(on || text.ends_with("<|im_start|>assistant\n<think></think>")) << text;
+    EXPECT_EQ(asked.work.thinking, on);
+    return on;
+  };
+  const ordered_json kwargs_on = {{"enable_thinking", true}}, kwargs_off = {{"enable_thinking", false}};
+  EXPECT_TRUE(thinks(chat(chat_body())));
+  EXPECT_TRUE(thinks(chat(chat_body({{"reasoning_effort", "high"}}))));
+  EXPECT_FALSE(thinks(chat(chat_body({{"reasoning_effort", "none"}}))));
+  EXPECT_FALSE(thinks(chat(chat_body({{"reasoning_effort", "high"}, {"chat_template_kwargs", kwargs_off}}))));
+  EXPECT_TRUE(thinks(chat(chat_body({{"reasoning_effort", "none"}, {"chat_template_kwargs", kwargs_on}}))));
+  EXPECT_TRUE(thinks(responses({{"reasoning", {{"effort", "low"}}}}).asked));
+  EXPECT_FALSE(thinks(responses({{"reasoning", {{"effort", "none"}}}}).asked));
+  EXPECT_TRUE(thinks(responses({{"reasoning", {{"effort", "none"}}}, {"chat_template_kwargs", kwargs_on}}).asked));
+  const ordered_json enabled = {{"type", "enabled"}, {"budget_tokens", 16}};
+  EXPECT_FALSE(thinks(messages(ordered_json::object())));
+  EXPECT_FALSE(thinks(messages({{"thinking", {{"type", "disabled"}}}})));
+  EXPECT_TRUE(thinks(messages({{"thinking", {{"type", "adaptive"}}}})));
+  EXPECT_TRUE(thinks(messages({{"thinking", enabled}})));
+  EXPECT_FALSE(thinks(messages({{"thinking", enabled}, {"chat_template_kwargs", kwargs_off}})));
+
+  const auto budget = [](const Asked& asked) { return asked.work.request.generate.budget.tokens; };
+  EXPECT_EQ(budget(messages({{"thinking", enabled}})), 16);
+  EXPECT_EQ(budget(messages({{"thinking", {{"type", "enabled"}, {"budget_tokens", 1000}}}})), 42);  // of 64: 48 and 6
+  EXPECT_EQ(budget(chat(chat_body({{"thinking_token_budget", 5}}))), 5);
+  EXPECT_EQ(budget(chat(chat_body({{"thinking_token_budget", 5}, {"reasoning_effort", "none"}}))), -1);
+  defaults_.thinking_budget = 7;
+  EXPECT_EQ(budget(chat(chat_body())), 7);
+  EXPECT_EQ(budget(chat(chat_body({{"thinking_token_budget", -1}}))), -1);
+}
+
 }  // namespace
 }  // namespace braid::serve
