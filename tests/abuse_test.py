@@ -32,12 +32,14 @@ CHAT = "/v1/chat/completions"
 QUESTIONS = ["What is 17 + 25?", "Reverse PLANE.", "Who are you?", "How many letters does CASTLE have?"]
 NUMBERS = ["max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "n", "presence_penalty",
            "frequency_penalty", "repetition_penalty", "top_logprobs", "thinking_token_budget"]
-# By path: a good body, and its fields that are numbers.
+# By path: a good body, and its fields that are numbers, or hold some; a.b is b in the object a.
 TURN = [{"role": "user", "content": "Hello"}]
 NUMBERS_OF = {
-    "/v1/completions": ({"prompt": "Hello", "max_tokens": 4}, [n for n in NUMBERS if n != "top_logprobs"] + ["logprobs", "best_of"]),
+    "/v1/completions": ({"prompt": "Hello", "max_tokens": 4}, [n for n in NUMBERS if n != "top_logprobs"] + ["logprobs", "best_of", "prompt"]),
     "/v1/responses": ({"input": "Hello", "max_output_tokens": 4}, ["max_output_tokens", "temperature", "top_p", "top_logprobs", "seed"]),
-    "/v1/messages": ({"messages": TURN, "max_tokens": 4}, ["max_tokens", "temperature", "top_p", "top_k"]),
+    "/v1/messages": ({"messages": TURN, "max_tokens": 4, "thinking": {"type": "enabled", "budget_tokens": 2}},
+                     ["max_tokens", "temperature", "top_p", "top_k", "thinking.budget_tokens"]),
+    CHAT: ({"messages": TURN, "max_tokens": 4, "logit_bias": {"1": 1}}, ["logit_bias", "logit_bias.1", "logit_bias.", "logit_bias.1e999"]),
     "/tokenize": ({"content": "Hello"}, ["content", "prompt", "add_special_tokens"]),
     "/detokenize": ({"tokens": [1]}, ["tokens"])}
 ODD = [-1, 0, -2 ** 63, 2 ** 64, 1e308, -1e-300, 0.5, "5", True, [], {}, None, 10 ** 30]
@@ -162,7 +164,9 @@ class Client:
         path = self.random.choice(list(NUMBERS_OF))
         body, names = NUMBERS_OF[path]
         odd = self.random.choice(ODD)
-        return self.exchange(post(json.dumps({**body, self.random.choice(names): self.random.choice([odd, [odd]])}).encode(), path))
+        field, dot, inner = self.random.choice(names).partition(".")
+        value = self.random.choice([odd, [odd]])
+        return self.exchange(post(json.dumps({**body, field: {**body[field], inner: value} if dot else value}).encode(), path))
 
     def odd_shape(self):
         body = self.random.choice([b"", b"[]", b"null", b'"text"', b"{", b'{"messages": 5}', b'{"messages": [5]}', b'{"messages": []}',

@@ -5,11 +5,14 @@ usage: serve_http_test.py BRAID
 import json
 import random
 import re
+import shutil
 import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
+import unittest
 
 from support.program import DATA, Case, braid, main
 from support.server import CHAT, Server, ServerCase
@@ -234,7 +237,7 @@ class Serve(ServerCase):
                 (chat, {"messages": [SUM], "stop": [""]}, 400, "stop"),
                 (chat, {"messages": [SUM], "chat_template_kwargs": 5}, 400, "chat_template_kwargs"),
                 (chat, {"messages": [SUM], "reasoning_effort": "silly"}, 400, "reasoning_effort"),
-                (chat, {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}]}, 400,
+                (chat, {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [1]}}]}]}, 400,
                  "not a JSON object"),
                 (chat, None, 405, "expected POST"),
                 ("/v1/completions", {"prompt": [10 ** 9]}, 400, "no token"),
@@ -394,9 +397,9 @@ class Serve(ServerCase):
         self.assertTrue(server.chat(*late, max_tokens=2, **vllm)["choices"])
         body = {"max_tokens": 1, "reasoning_effort": "none"}
         both = [server.chat(SUM, {"role": "assistant", "content": "42", **field}, SUM, **body)["usage"]["prompt_tokens"]
-                for field in ({"reasoning": "so"}, {"reasoning_content": "so"}, {})]
-        self.assertEqual(both[0], both[1])
-        self.assertGreater(both[0], both[2])
+                for field in ({"reasoning": "so"}, {"reasoning_content": "so"}, {"reasoning_content": None, "reasoning": "so"}, {})]
+        self.assertEqual(both[:3], both[:1] * 3)
+        self.assertGreater(both[0], both[3])
 
     def test_errors_of_messages_have_their_form(self):
         for body, status, kind in (({}, 400, "invalid_request_error"), ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400,
@@ -676,6 +679,45 @@ class Starting(Case):
         self.assertIn(b"[DONE]", running.read())  # an answer on its way is not cut
         for s in half + more:
             s.close()
+
+    def test_which_temperature_holds(self):
+        """The request's, else the flag's, else that of the model's generation_config.json, else 0."""
+        folder = self.new_folder()
+        for file in (DATA / "tiny-chat").iterdir():
+            (folder / file.name).symlink_to(file)
+        def temperatures(*words):
+            server = Server(*words, model=str(folder), temperature=())
+            self.addCleanup(server.stop)
+            return [server.ask("/v1/responses", {"input": "Hi", "max_output_tokens": 1, **more})["temperature"]
+                    for more in ({}, {"temperature": 0.75})]
+        self.assertEqual(temperatures(), [0, 0.75])
+        config = json.loads((folder / "generation_config.json").read_text())
+        (folder / "generation_config.json").unlink()
+        (folder / "generation_config.json").write_text(json.dumps({**config, "do_sample": True, "temperature": 0.25}))
+        self.assertEqual(temperatures(), [0.25, 0.75])
+        self.assertEqual(temperatures("--temp", 0.5), [0.5, 0.75])
+
+    @unittest.skipUnless(shutil.which("curl"), "curl is not installed")
+    def test_curl(self):
+        server = Server("--api-key", "k")
+        self.addCleanup(server.stop)
+        def curl(path, *words):
+            done = subprocess.run(["curl", "--silent", "--show-error", "--max-time", "60", *words, f"http://127.0.0.1:{server.port}{path}"],
+                                  capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            return done.stdout
+        key, body = ("-H", "Authorization: Bearer k"), {"messages": [SUM], "max_tokens": 4}
+        self.assertEqual(json.loads(curl("/health")), {"status": "ok"})
+        self.assertEqual(json.loads(curl("/v1/chat/completions", "-d", "{}"))["error"]["type"], "authentication_error")
+        whole = json.loads(curl("/v1/chat/completions", *key, "-d", json.dumps(body)))  # as a form, curl's own type
+        self.assertEqual(whole["usage"]["completion_tokens"], 4)
+        sent = curl("/v1/chat/completions", *key, "--no-buffer", "--json", json.dumps({**body, "stream": True}))
+        events = [e.removeprefix("data: ") for e in sent.split("\n\n") if e.startswith("data: ")]
+        self.assertEqual(events[-1], "[DONE]")
+        said = "".join(json.loads(e)["choices"][0]["delta"].get("reasoning_content", "") for e in events[:-1])
+        self.assertEqual(said, whole["choices"][0]["message"]["reasoning_content"])
+        status = curl("/v1/completions", *key, "--http1.0", "-o", "/dev/null", "-w", "%{http_code}", "-d", '{"prompt": "Hi", "max_tokens": 1}')
+        self.assertEqual(status, "200")
 
     def test_it_drains(self):
         body = {"messages": [SUM], "stream": True}

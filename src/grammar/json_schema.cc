@@ -133,10 +133,11 @@ class SchemaCompiler {
       ++keywords;
       combining += key == "$ref" || key == "anyOf" || key == "oneOf" || key == "allOf";
     }
-    if (combining == 0) return plain(schema, next, depth);
+    const bool patterns = find(schema, "patternProperties") != nullptr;
+    if (combining == 0 && !patterns) return plain(schema, next, depth);
     if (keywords == 1 && only == "$ref") return b_.call(reference(schema["$ref"]), next);
     Alternatives ways;
-    if (keywords == 1 && (only != "allOf" || schema["allOf"].size() == 1)) {
+    if (keywords == 1 && !patterns && (only != "allOf" || schema["allOf"].size() == 1)) {
       for (const Json& one : schema[only]) ways.push_back(value(one, next, depth + 1));
     } else {
       for (const Json& one : merger_.alternatives(schema)) ways.push_back(value(one, next, depth + 1));
@@ -256,8 +257,9 @@ class SchemaCompiler {
 
   // What JSON Schema does not define says nothing about the text.
   std::string pattern_of(const std::string& format) const {
-    constexpr std::string_view kDefined[] = {"idn-email",    "idn-hostname",          "iri",           "iri-reference",
-                                             "json-pointer", "relative-json-pointer", "uri-reference", "uri-template"};
+    constexpr std::string_view kDefined[] = {"idn-email",     "idn-hostname", "iri",
+                                             "iri-reference", "json-pointer", "relative-json-pointer",
+                                             "uri-reference", "uri-template", "regex"};
     const auto at =
         std::find_if(std::begin(kFormats), std::end(kFormats), [&](const Format& f) { return f.name == format; });
     if (at != std::end(kFormats)) return std::string(at->pattern);

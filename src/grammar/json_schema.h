@@ -2,11 +2,11 @@
 // writes.
 //
 // Enforced: type, enum, const, properties, required, additionalProperties, propertyNames, minProperties and
-// maxProperties (of objects without `properties`), items, prefixItems, minItems, maxItems, minLength, maxLength,
-// pattern (grammar/regex.h), format, minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf, anyOf, allOf,
-// $ref into the schema itself. oneOf is read as anyOf: that only one of its alternatives holds is not checked. Ignored:
-// title, description, default, examples, discriminator and other annotations. Anything else is an Error that names the
-// keyword and its place.
+// maxProperties (of objects without `properties`), patternProperties (of one pattern, without other keys), items,
+// prefixItems, minItems, maxItems, minLength, maxLength, pattern (grammar/regex.h), format, minimum, maximum,
+// exclusiveMinimum, exclusiveMaximum, multipleOf, anyOf, allOf, $ref into the schema itself. oneOf is read as anyOf:
+// that only one of its alternatives holds is not checked. Ignored: title, description, default, examples, discriminator
+// and other annotations. Anything else is an Error that names the keyword and its place.
 //
 // The texts are a subset of the valid ones, chosen so that models write well: properties come in the schema's order,
 // objects with `properties` have others only where additionalProperties is given, a pattern describes the whole string,

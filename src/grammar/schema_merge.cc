@@ -107,6 +107,28 @@ Json SchemaMerger::merged(const Json& a, const Json& b) {
   return out;
 }
 
+// patternProperties of one pattern, which all keys match then: propertyNames and additionalProperties say the same.
+// Keys that do not match would be valid where additionalProperties is not false, but are not written.
+void SchemaMerger::name_pattern(Json& schema) const {
+  const auto at = schema.find("patternProperties");
+  if (at == schema.end()) return;
+  const Json patterns = *at;
+  schema.erase("patternProperties");
+  if (patterns.empty()) return;
+  const auto refuse = [&](const char* why) {
+    fail(where_, {.what = fmt::format("the keyword \"patternProperties\" {} is not supported", why)});
+  };
+  if (patterns.size() > 1) refuse("with more than one pattern");
+  for (const char* other : {"properties", "required"}) {
+    if (schema.contains(other) && !schema[other].empty()) refuse("beside properties");
+  }
+  if (schema.contains("additionalProperties") && schema["additionalProperties"] != false)
+    refuse("beside additionalProperties that are not false");
+  const Json name = {{"type", "string"}, {"pattern", patterns.begin().key()}};
+  schema["propertyNames"] = schema.contains("propertyNames") ? all_of(schema["propertyNames"], name) : name;
+  schema["additionalProperties"] = patterns.begin().value();
+}
+
 std::vector<Json> SchemaMerger::alternatives(const Json& schema, int depth) {
   if (depth > kReferencesMax) fail(where_, {.what = "a schema refers to itself without a value in between"});
   if (!schema.is_object()) return {schema};
@@ -127,6 +149,7 @@ std::vector<Json> SchemaMerger::alternatives(const Json& schema, int depth) {
       base[key] = value;
     }
   }
+  name_pattern(base);
   std::vector<Json> out{std::move(base)};
   for (const std::vector<Json>& factor : factors) {
     if (out.size() * factor.size() > kAlternativesMax) fail(where_, {.what = "the schema combines too many others"});

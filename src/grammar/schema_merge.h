@@ -18,12 +18,14 @@ class SchemaMerger {
 
   // The schema that a $ref points to. Error when there is none.
   const nlohmann::ordered_json& target(const std::string& reference) const;
-  // A value is valid if it is so under one of them. Each is false, or an object without $ref, anyOf, oneOf and allOf.
+  // A value is valid if it is so under one of them. Each is false, or an object without $ref, anyOf, oneOf and allOf;
+  // nor has it patternProperties: all its keys are those of the pattern then.
   // Error where that takes too much, or where keywords cannot be combined.
   std::vector<nlohmann::ordered_json> alternatives(const nlohmann::ordered_json& schema, int depth = 0);
 
  private:
   nlohmann::ordered_json merged(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
+  void name_pattern(nlohmann::ordered_json& schema) const;
 
   const nlohmann::ordered_json& root_;
   std::string_view where_;

@@ -108,9 +108,9 @@ Work work_of(const Asked& asked, int64_t i) {
   return work;
 }
 
-const char* finish_of(const Outcome& outcome, bool calls) {
+const char* finish_of(const Outcome& outcome, bool called) {
   if (outcome.generated.finish == engine::Finish::length) return "length";
-  return calls ? "tool_calls" : "stop";
+  return called ? "tool_calls" : "stop";
 }
 
 bool is_cut(const Outcome& outcome) { return outcome.generated.finish == engine::Finish::length || outcome.stopped; }
@@ -118,6 +118,11 @@ bool is_cut(const Outcome& outcome) { return outcome.generated.finish == engine:
 text::ParsedAnswer parsed_answer(const Asked& asked, const Said& said, const Outcome& outcome) {
   if (asked.tools.is_null()) return {said.content, {}};
   return text::parse_tool_calls(said.content, asked.tools, is_cut(outcome));
+}
+
+std::string standing_in(const Asked& asked, const Said& said) {
+  const bool lacks = asked.nonempty && said.content.find_first_not_of(" \t\r\n") == said.content.npos;
+  return lacks ? said.reasoning : "";
 }
 
 ordered_json envelope(const Asked& asked, const char* object) {

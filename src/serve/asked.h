@@ -34,6 +34,7 @@ struct Asked {
   bool logprobs = false;
   std::set<std::string> skipped_tools{};  // types of tools that are no functions
   bool echo = false;                      // the prompt is part of the text
+  bool nonempty = false;                  // its reasoning is the content of an answer that has none
   std::string prompt_text{};              // for `echo`
 };
 
@@ -49,12 +50,14 @@ void constrain(Asked& asked, const nlohmann::ordered_json& body, engine::Languag
 // The work of answer `i` of `n`: another seed; the first keeps the state of the prompt for the others.
 Work work_of(const Asked& asked, int64_t i);
 
-// How an answer ended, in OpenAI's words.
-const char* finish_of(const Outcome& outcome, bool calls);
+// How an answer ended, in OpenAI's words. `called`: in calls, of which the last is complete.
+const char* finish_of(const Outcome& outcome, bool called);
 // The answer ended before the model ended it.
 bool is_cut(const Outcome& outcome);
 // Its text and the calls in it, where tools were given.
 text::ParsedAnswer parsed_answer(const Asked& asked, const Said& said, const Outcome& outcome);
+// With `nonempty` the reasoning of an answer without content (white space aside) or calls, which stands for it; or "".
+std::string standing_in(const Asked& asked, const Said& said);
 // {id, object, created, model}
 nlohmann::ordered_json envelope(const Asked& asked, const char* object);
 // Of all answers to all prompts; `outcomes` has n per prompt.

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/generate.h"
+
 namespace braid::serve {
 
 std::string BlockStream::change(Block block, const std::string& name, bool complete) {
@@ -23,13 +25,14 @@ std::string BlockStream::put(const std::vector<text::AnswerPiece>& pieces) {
         out += add(Block::text, piece.text);
         break;
       case Kind::call:
-        called_ = true;
+        called_ = false;
         out += change(Block::call, piece.text);
         break;
       case Kind::arguments:
         out += add(Block::call, piece.text);
         break;
       case Kind::end:
+        called_ = piece.complete;
         out += change(Block::none, "", piece.complete);
         break;
     }
@@ -40,6 +43,10 @@ std::string BlockStream::put(const std::vector<text::AnswerPiece>& pieces) {
 std::string BlockStream::news(size_t, const Reply::News& news) {
   std::string out;
   if (news.admitted) out += start(news.cached_tokens);
+  if (asked_.nonempty) {
+    said_.reasoning += news.text.reasoning;
+    said_.content += news.text.content;
+  }
   if (!news.text.reasoning.empty()) {
     out += change(Block::reasoning);
     out += add(Block::reasoning, news.text.reasoning);
@@ -52,7 +59,12 @@ std::string BlockStream::news(size_t, const Reply::News& news) {
 
 std::string BlockStream::end(size_t, const Outcome& outcome) {
   std::string out = put(calls_.finish(is_cut(outcome)));
-  return out += change(Block::none, "", !is_cut(outcome));
+  if (const std::string content = standing_in(asked_, said_); !content.empty()) {
+    out += change(Block::text);
+    out += add(Block::text, content);
+  }
+  // A stop text is an end of the text before it.
+  return out += change(Block::none, "", outcome.generated.finish != engine::Finish::length);
 }
 
 std::string named_event(const nlohmann::ordered_json& json) {

@@ -29,7 +29,7 @@ class BlockStream : public AnswerStream {
   virtual std::string close(Block block, bool complete) = 0;
 
   const Asked& asked() const { return asked_; }
-  bool called() const { return called_; }
+  bool called() const { return called_; }  // the last call is complete
 
  private:
   std::string change(Block block, const std::string& name = "", bool complete = true);
@@ -39,6 +39,7 @@ class BlockStream : public AnswerStream {
   text::ToolCallStream calls_;
   Block block_ = Block::none;
   bool called_ = false;
+  Said said_;  // kept for an answer that must not be empty
 };
 
 // A server-sent event with the name that its JSON has as its type.

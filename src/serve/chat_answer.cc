@@ -25,7 +25,7 @@ ordered_json calls_json(const std::vector<text::ToolCall>& calls) {
 ordered_json choice_json(const Asked& asked, size_t i, const Said& said, const Outcome& outcome,
                          engine::LanguageModel& model) {
   const text::ParsedAnswer parsed = parsed_answer(asked, said, outcome);
-  ordered_json message = {{"role", "assistant"}, {"content", parsed.content}};
+  ordered_json message = {{"role", "assistant"}, {"content", parsed.content + standing_in(asked, said)}};
   if (!said.reasoning.empty()) message[asked.reasoning_field] = said.reasoning;
   if (!parsed.calls.empty()) {
     if (parsed.content.empty()) message["content"] = nullptr;
@@ -34,7 +34,7 @@ ordered_json choice_json(const Asked& asked, size_t i, const Said& said, const O
   ordered_json choice = {{"index", i},
                          {"message", std::move(message)},
                          {"logprobs", nullptr},
-                         {"finish_reason", finish_of(outcome, !parsed.calls.empty())}};
+                         {"finish_reason", finish_of(outcome, !parsed.calls.empty() && parsed.calls.back().complete)}};
   if (asked.logprobs) choice["logprobs"] = engine::logprobs_json(&model.tokenizer(), outcome.generated.logprobs);
   return choice;
 }
@@ -52,6 +52,10 @@ class ChatStream final : public AnswerStream {
     return out;
   }
   std::string news(size_t i, const Reply::News& news) override {
+    if (asked_.nonempty) {
+      choices_[i].said.reasoning += news.text.reasoning;
+      choices_[i].said.content += news.text.content;
+    }
     auto& logprobs = choices_[i].logprobs;
     logprobs.insert(logprobs.end(), news.logprobs.begin(), news.logprobs.end());
     std::string out = news.read < 0 ? "" : progress(news);
@@ -60,8 +64,10 @@ class ChatStream final : public AnswerStream {
     return news.text.content.empty() ? out : out + event(i, {{"content", news.text.content}}, nullptr);
   }
   std::string end(size_t i, const Outcome& outcome) override {
-    const std::string rest = events(i, choices_[i].calls.finish(is_cut(outcome)));
-    return rest + event(i, ordered_json::object(), finish_of(outcome, choices_[i].begun >= 0));
+    std::string rest = events(i, choices_[i].calls.finish(is_cut(outcome)));
+    const std::string content = standing_in(asked_, choices_[i].said);
+    if (!content.empty()) rest += event(i, {{"content", content}}, nullptr);
+    return rest + event(i, ordered_json::object(), finish_of(outcome, choices_[i].called));
   }
   std::string finish(const std::vector<const Outcome*>& outcomes) override {
     std::string out;
@@ -83,9 +89,11 @@ class ChatStream final : public AnswerStream {
     std::string out;
     for (const text::AnswerPiece& piece : pieces) {
       if (piece.kind == Kind::content) out += event(i, {{"content", piece.text}}, nullptr);
+      if (piece.kind == Kind::end) choices_[i].called = piece.complete;
       if (piece.kind != Kind::call && piece.kind != Kind::arguments) continue;
       ordered_json call = {{"index", choices_[i].begun += piece.kind == Kind::call}};
       if (piece.kind == Kind::call) {
+        choices_[i].called = false;
         call["id"] = random_id("call_");
         call["type"] = "function";
         call["function"] = {{"name", piece.text}, {"arguments", ""}};
@@ -123,7 +131,9 @@ class ChatStream final : public AnswerStream {
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   struct Choice {
     text::ToolCallStream calls;
-    int64_t begun = -1;  // the index of the last call
+    int64_t begun = -1;   // the index of the last call
+    bool called = false;  // it is complete
+    Said said{};          // kept for an answer that must not be empty
     std::vector<std::vector<engine::TokenLogprob>> logprobs{};
   };
   std::vector<Choice> choices_;

@@ -1,6 +1,7 @@
 // The messages of a chat as templates take them, however clients write them.
 #pragma once
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "engine/language_model.h"
@@ -13,8 +14,8 @@ const nlohmann::ordered_json& message_list(const Fields& f);
 
 // The field `messages`: parts of text become one string, arguments that are text become objects, developers are the
 // system, and what only Anthropic reads in it (lines that begin with x-anthropic-) is left out, since it changes with
-// every request.
-nlohmann::ordered_json chat_messages(const Fields& f);
+// every request. So are calls of tools that are no functions, with what answers them; `skipped` gets their types.
+nlohmann::ordered_json chat_messages(const Fields& f, std::set<std::string>& skipped);
 
 // The prompt. Where the template refuses instructions that come later than first, they become part of the user's
 // messages, in `messages` too.

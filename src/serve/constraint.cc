@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <set>
@@ -167,8 +168,8 @@ Form names_of(const std::vector<grammar::Function>& functions, grammar::CallForm
           [list, form](grammar::Builder& b) { return grammar::free_but_for_names(b, list, form); }, false};
 }
 
-// Calls that are required, or that there may be one of only, where nobody asked for the schemas of functions that are
-// not strict; otherwise only their names are not free.
+// Calls that are required, or that there may be one of only, or of functions that are strict, whose schemas alone are
+// asked for where no call is; otherwise only their names are not free.
 std::optional<Form> calls_of(const ordered_json& body, const ordered_json& tools, const ToolChoice& choice,
                              bool formatted, engine::LanguageModel& model) {
   if (tools.is_null()) return std::nullopt;
@@ -176,7 +177,8 @@ std::optional<Form> calls_of(const ordered_json& body, const ordered_json& tools
   const grammar::CallOptions options{
       .form = model.call_form(), .many = !choice.one && parallel, .text_first = !choice.required && !formatted};
   const std::vector<grammar::Function> functions = functions_of(tools, choice, !options.text_first);
-  if (options.text_first && options.many) return names_of(functions, options.form);
+  const bool strict = std::ranges::any_of(functions, [](const grammar::Function& f) { return !f.any_arguments; });
+  if (options.text_first && options.many && !strict) return names_of(functions, options.form);
   std::string key = fmt::format("calls {} {} ", options.many, options.text_first);
   for (const grammar::Function& f : functions)
     key += ordered_json::array({f.name, f.any_arguments ? ordered_json("any") : f.parameters}).dump();

@@ -52,8 +52,8 @@ void add_message(const ordered_json& m, ordered_json& out) {
   if (!m.is_object() || !m.contains("role") || !m["role"].is_string()) refuse("a message has no role", "messages");
   ordered_json turn = {{"role", m["role"]}, {"content", ""}};
   const ordered_json content = m.value("content", ordered_json());
-  if (content.is_string()) {
-    turn["content"] = content;
+  if (content.is_string() || content.is_null()) {
+    if (content.is_string()) turn["content"] = content;
     return out.push_back(std::move(turn));
   }
   if (!content.is_array()) refuse("the content of a message is neither text nor blocks", "messages");
@@ -93,10 +93,11 @@ ordered_json messages_of_blocks(const Fields& f) {
   return out;
 }
 
-// A tool of the client's own; others have a type, and Anthropic runs them itself.
-bool is_own_tool(const ordered_json& tool) {
-  const auto type = tool.find("type");
-  return type == tool.end() || type->is_null() || *type == "custom";
+// A tool that is not the client's own: it has a type, and Anthropic runs it itself. Chat skips it.
+bool is_foreign(const ordered_json& tool) {
+  if (!tool.is_object() || Fields(tool).find("input_schema")) return false;
+  const ordered_json* type = Fields(tool).find("type");
+  return type && *type != "custom";
 }
 
 ordered_json tools_of_messages(const ordered_json& tools) {
@@ -105,8 +106,8 @@ ordered_json tools_of_messages(const ordered_json& tools) {
   for (const ordered_json& tool : tools) {
     if (!tool.is_object()) refuse("a tool is not an object", "tools");
     const ordered_json* schema = Fields(tool).find("input_schema");
-    if (!schema && !is_own_tool(tool)) {
-      out.push_back(tool);  // chat skips it
+    if (is_foreign(tool)) {
+      out.push_back(tool);
       continue;
     }
     const std::string name = Fields(tool).text("name").value_or("");
@@ -117,6 +118,7 @@ ordered_json tools_of_messages(const ordered_json& tools) {
     ordered_json function = {{"name", name}};
     if (tool.contains("description")) function["description"] = tool["description"];
     function["parameters"] = *schema;
+    if (tool.contains("strict")) function["strict"] = tool["strict"];
     out.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return out;
@@ -134,6 +136,11 @@ void set_choice(const Fields& f, ordered_json& chat) {
   if (*type == "tool") {
     const std::string name = Fields(*choice).text("name").value_or("");
     chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", name}}}};
+    const ordered_json* tools = f.find("tools");
+    const auto skipped = [&](const ordered_json& tool) {
+      return is_foreign(tool) && Fields(tool).text("name").value_or("") == name;
+    };
+    if (tools && tools->is_array() && std::ranges::any_of(*tools, skipped)) chat["tool_choice"] = "auto";
   }
   if (Fields(*choice).boolean("disable_parallel_tool_use").value_or(false)) chat["parallel_tool_calls"] = false;
 }

@@ -67,10 +67,12 @@ ordered_json functions_of(const Fields& f, size_t name_max, std::set<std::string
 struct Rendering {
   std::optional<bool> think{};
   ordered_json variables = ordered_json::object();
+  bool nonempty = false;  // of Asked
 };
 
 Rendering rendering_of(const Fields& f) {
   Rendering out;
+  out.nonempty = f.boolean("force_nonempty_content").value_or(false);
   if (const ordered_json* effort = f.find("reasoning_effort")) {
     constexpr const char* kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
     if (std::ranges::find(kEfforts, *effort) == std::end(kEfforts))
@@ -81,12 +83,14 @@ Rendering rendering_of(const Fields& f) {
   if (const ordered_json* variables = f.find("chat_template_kwargs")) {
     if (!variables->is_object()) refuse("'chat_template_kwargs' is not an object", "chat_template_kwargs");
     if (const auto given = Fields(*variables).boolean("enable_thinking")) out.think = given;
+    out.nonempty = Fields(*variables).boolean("force_nonempty_content").value_or(out.nonempty);
     for (const char* own : {"messages", "tools", "add_generation_prompt"}) {
       if (variables->contains(own))
         refuse(fmt::format("'chat_template_kwargs' cannot hold '{}'", own), "chat_template_kwargs");
     }
     out.variables.update(*variables);
     out.variables.erase("enable_thinking");
+    out.variables.erase("force_nonempty_content");
   }
   return out;
 }
@@ -153,10 +157,11 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
   if (alternatives > 0 && !asked.logprobs) refuse("'top_logprobs' needs 'logprobs' to be true", "top_logprobs");
   if (asked.logprobs) asked.work.request.generate.logprobs = alternatives;
   (void)f.boolean("parallel_tool_calls");  // read in constraint_of, for requests with tools
-  ordered_json messages = chat_messages(f);
+  ordered_json messages = chat_messages(f, asked.skipped_tools);
   const std::optional<std::string> continued = continued_text(f, messages);
   asked.tools = functions_of(f, rules.name_max, asked.skipped_tools);
   const Rendering rendering = rendering_of(f);
+  asked.nonempty = rendering.nonempty;
   const engine::RenderOptions options{.think = rendering.think,
                                       .tools = asked.tools.is_null() ? nullptr : &asked.tools,
                                       .variables = &rendering.variables};

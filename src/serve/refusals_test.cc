@@ -64,6 +64,11 @@ TEST(Refusals, NameTheFieldThatWasSent) {
   EXPECT_EQ(messages(R"({"thinking": true})"), "thinking");
   EXPECT_EQ(responses(R"({"text": {"format": {"type": "json_schema", "schema": {"type": "odd"}}}})"), "text.format");
   EXPECT_EQ(responses(R"({"tool_choice": "some"})"), "tool_choice");
+  EXPECT_EQ(responses(R"({"text": 5})"), "text");
+  EXPECT_EQ(responses(R"({"text": {"verbosity": "low"}})"), "none");
+  EXPECT_EQ(responses(R"({"input": []})"), "input");
+  EXPECT_EQ(responses(R"({"input": [], "instructions": "Be brief."})"), "input");
+  EXPECT_EQ(responses(R"({"input": [{"type": "web_search_call"}]})"), "input");
 }
 
 TEST(Refusals, SayWhatIsWrongWithMessages) {

@@ -58,6 +58,7 @@ class Turns {
     }  // calls of tools that OpenAI runs itself have nothing to say here
   }
   ordered_json take() { return std::move(messages_); }
+  size_t size() const { return messages_.size(); }
 
  private:
   void message(const ordered_json& item) {
@@ -83,6 +84,7 @@ ordered_json messages_of_items(const Fields& f) {
     turns.add({{"role", "system"}, {"content", *instructions}});
   const ordered_json* input = f.find("input");
   if (!input) refuse("there is no 'input'", "input");
+  const size_t before = turns.size();
   if (input->is_string()) {
     turns.add({{"role", "user"}, {"content", *input}});
   } else if (input->is_array()) {
@@ -90,6 +92,7 @@ ordered_json messages_of_items(const Fields& f) {
   } else {
     refuse("'input' is neither text nor a list of items", "input");
   }
+  if (turns.size() == before) refuse("'input' has no message", "input");
   return turns.take();
 }
 
@@ -113,13 +116,17 @@ ordered_json chat_of_responses(const ordered_json& body, const Fields& f) {
     chat.erase(key);
   chat["messages"] = messages_of_items(f);
   if (const ordered_json* tools = f.find("tools")) chat["tools"] = tools_of_responses(*tools);
-  if (const ordered_json* choice = f.find("tool_choice"); choice && choice->is_object() && choice->contains("name"))
+  const ordered_json* choice = f.find("tool_choice");
+  const std::string chosen = choice && choice->is_object() ? word(*choice, "type") : "none";
+  if ((chosen.empty() || chosen == "function") && choice->contains("name"))
     chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", (*choice)["name"]}}}};
   if (const ordered_json* reasoning = f.find("reasoning")) {
     if (!reasoning->is_object()) refuse("'reasoning' is not an object", "reasoning");
     if (const ordered_json* effort = Fields(*reasoning).find("effort")) chat["reasoning_effort"] = *effort;
   }
-  if (const ordered_json* text = f.find("text"); text && text->is_object() && text->contains("format")) {
+  const ordered_json* text = f.find("text");
+  if (text && !text->is_object()) refuse("'text' is not an object", "text");
+  if (text && text->contains("format")) {
     ordered_json format = (*text)["format"];
     if (format.is_object() && word(format, "type") == "json_schema") {
       ordered_json schema = format;

@@ -311,6 +311,10 @@ void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> aske
 
     std::string next() {
       std::string out = std::exchange(begun, true) ? "" : form->begin();
+      if (!out.empty()) {  // at once, also while the answers wait for their turn
+        wrote = std::chrono::steady_clock::now();
+        return out;
+      }
       // News may hold nothing to show yet: what counts is when something was written.
       const auto silent = [&] {
         return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - wrote);

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <stdexcept>
@@ -25,8 +27,10 @@
 namespace braid::serve {
 namespace {
 
-// Everything that comes back until the server closes the connection.
-std::string answer_to(int port, const std::string& request) {
+// Everything that comes back until the server closes the connection; `watch` sees it grow.
+std::string answer_to(
+    int port, const std::string& request,
+    const std::function<void(const std::string&)>& watch = [](const std::string&) {}) {
   const int s = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -38,7 +42,10 @@ std::string answer_to(int port, const std::string& request) {
   EXPECT_EQ(send(s, request.data(), request.size(), MSG_NOSIGNAL), std::ssize(request));
   std::string out;
   char buffer[4096];
-  for (ssize_t n = 0; (n = recv(s, buffer, sizeof buffer, 0)) > 0;) out.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n = 0; (n = recv(s, buffer, sizeof buffer, 0)) > 0;) {
+    out.append(buffer, static_cast<size_t>(n));
+    watch(out);
+  }
   close(s);
   return out;
 }
@@ -154,6 +161,56 @@ TEST(Server, AStreamIsNeverSilent) {
   EXPECT_GE(comments(queued), 3) << queued;
   EXPECT_NE(running.find("[DONE]"), running.npos) << running;
   EXPECT_NE(queued.find("message_stop"), queued.npos) << queued;
+}
+
+// A stream that waits for its turn has what its form begins with, not a silence: with comments an hour apart nothing
+// else could come before the thread that computes goes on. Until the model is there, health says that it is not.
+TEST(Server, AStreamBeginsAtOnce) {
+  using namespace std::chrono_literals;
+  std::atomic<bool> held = false, begun = false, late = false;
+  engine::LanguageModel model(support::data("tiny-chat"),
+                              {.context = 256, .sequences = 1, .memory = 16 << 20, .spare_slots = 1, .threads = 1});
+  Server server({.port = 0, .parallel = 1, .silence_max = 1h});
+  const std::string health = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  const std::string loading = answer_to(server.port(), health);
+  EXPECT_TRUE(loading.starts_with("HTTP/1.1 503")) << loading;
+  EXPECT_NE(loading.find("being loaded"), loading.npos) << loading;
+  const auto hold = [&](std::span<const int32_t>, int64_t) {
+    held = true;
+    for (int i = 0; i < 3000 && !begun && !late; ++i) std::this_thread::sleep_for(1ms);
+    if (!begun) late = true;  // it fails, but does not hang
+    return std::vector<int32_t>{};
+  };
+  Defaults defaults;
+  defaults.model = "tiny";
+  server.load(model, defaults, {.tokens_max = 1, .source = hold});
+  EXPECT_TRUE(answer_to(server.port(), health).starts_with("HTTP/1.1 200"));
+  const auto request = [](const std::string& path, const std::string& body) {
+    return "POST " + path +
+           " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) +
+           "\r\n\r\n" + body;
+  };
+  const std::string turn = R"([{"role": "user", "content": "Hi"}])";
+  for (const auto& [path, body, first] :
+       {std::array<std::string, 3>{
+            "/v1/responses", R"({"stream": true, "max_output_tokens": 4, "input": )" + turn + "}", "response.created"},
+        {"/v1/chat/completions", R"({"stream": true, "max_tokens": 4, "messages": )" + turn + "}",
+         "\"role\":\"assistant\""}}) {
+    held = begun = late = false;
+    std::thread running([&] {
+      (void)answer_to(server.port(),
+                      request("/v1/completions", R"({"prompt": "Hi", "max_tokens": 8, "ignore_eos": true})"));
+    });
+    while (!held) std::this_thread::sleep_for(1ms);
+    bool early = false;
+    const std::string got = answer_to(server.port(), request(path, body), [&](const std::string& so_far) {
+      if (so_far.find(first) == so_far.npos || begun.exchange(true)) return;
+      early = !late;
+    });
+    running.join();
+    EXPECT_TRUE(early) << got;
+    EXPECT_NE(got.find(first), got.npos) << got;
+  }
 }
 
 // The socket of this process that listens to the port.

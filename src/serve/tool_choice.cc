@@ -45,11 +45,22 @@ ToolChoice allowed_of(const ordered_json& choice) {
   return out;
 }
 
+// The type of a tool of the request that is no function.
+bool chooses_skipped(const ordered_json& body, const ordered_json& choice) {
+  const ordered_json *type = choice.is_object() ? Fields(choice).find("type") : nullptr,
+                     *tools = Fields(body).find("tools");
+  if (!type || *type == "function" || !tools || !tools->is_array()) return false;
+  return std::ranges::any_of(*tools, [&](const ordered_json& tool) {
+    const ordered_json* other = tool.is_object() ? Fields(tool).find("type") : nullptr;
+    return other && *other == *type;
+  });
+}
+
 }  // namespace
 
 ToolChoice read_tool_choice(const ordered_json& body, const ordered_json& tools) {
   const ordered_json* choice = Fields(body).find(kField);
-  if (!choice || *choice == "auto" || *choice == "none") return {};
+  if (!choice || *choice == "auto" || *choice == "none" || chooses_skipped(body, *choice)) return {};
   ToolChoice out{.required = true};
   if (choice->is_object() && Fields(*choice).find("type") && (*choice)["type"] == "allowed_tools") {
     out = allowed_of(*choice);

@@ -7,6 +7,7 @@ The packages are those of this interpreter, or of BRAID_CLIENTS_PYTHON; without 
 import json
 import sys
 from pathlib import Path
+from typing import Literal, Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from support.elsewhere import restart_or_skip
@@ -14,6 +15,7 @@ from support.elsewhere import restart_or_skip
 try:
     import anthropic
     import openai
+    import pydantic
 except ImportError as error:
     restart_or_skip(error, "BRAID_CLIENTS_PYTHON", "openai and anthropic")
 
@@ -90,6 +92,31 @@ class OpenAI(Clients):
                     {"role": "tool", "tool_call_id": call.id, "content": "233910"}]
         answer = self.openai.chat.completions.create(model="tiny", messages=messages, **more)
         self.assertEqual(answer.choices[0].message.content, "233910")
+
+    def test_structured_output(self):
+        schema = {"type": "object", "properties": {"sum": {"type": "integer"}, "kind": {"enum": ["even", "odd"]}},
+                  "required": ["sum", "kind"], "additionalProperties": False}
+        form = {"name": "answer", "schema": schema, "strict": True}
+        more = {"reasoning_effort": "none", "max_tokens": 200}
+        whole = self.chat(SUM, response_format={"type": "json_schema", "json_schema": form}, **more).choices[0]
+        self.assertEqual(whole.finish_reason, "stop")
+        found = json.loads(whole.message.content)
+        self.assertEqual((set(found), type(found["sum"])), ({"sum", "kind"}, int))
+        self.assertIn(found["kind"], ("even", "odd"))
+        chunks = self.chat(SUM, response_format={"type": "json_schema", "json_schema": form}, stream=True, **more)
+        self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks), whole.message.content)
+
+        class Answer(pydantic.BaseModel):  # the package itself makes the schema, and reads the answer
+            sum: int
+            note: Optional[Literal["a", "b"]]
+        messages = [{"role": "user", "content": SUM}]
+        parsed = self.openai.chat.completions.parse(model="tiny", messages=messages, response_format=Answer, **more)
+        self.assertIsInstance(parsed.choices[0].message.parsed, Answer)
+        parsed = self.openai.responses.parse(model="tiny", input=SUM, text_format=Answer, reasoning={"effort": "none"})
+        self.assertIsInstance(parsed.output_parsed, Answer)
+        with self.assertRaises(openai.BadRequestError) as refused:
+            self.chat(SUM, response_format={"type": "json_schema", "json_schema": {**form, "schema": {"not": {}}}})
+        self.assertEqual(refused.exception.param, "response_format")
 
     def test_a_call_that_is_cut_is_no_call_to_run(self):
         cut = self.chat(PRODUCT, tools=[TOOL], reasoning_effort="none", max_tokens=14)

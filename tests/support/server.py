@@ -11,8 +11,8 @@ CHAT = str(DATA / "tiny-chat")
 
 
 class Server:
-    def __init__(self, *words, model=CHAT):
-        self.process = subprocess.Popen([BRAID, "serve", model, "--port", "0", "--temp", "0", *map(str, words)], env=ENVIRONMENT,
+    def __init__(self, *words, model=CHAT, temperature=("--temp", "0")):
+        self.process = subprocess.Popen([BRAID, "serve", model, "--port", "0", *temperature, *map(str, words)], env=ENVIRONMENT,
                                         stderr=subprocess.PIPE, text=True)
         self.before, self.greeting = "", self.process.stderr.readline()
         while self.greeting.startswith("the file of cached prefixes"):
