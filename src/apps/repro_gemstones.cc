@@ -1,4 +1,4 @@
-// braid repro gemstones: a scaling law against a truth that is known. Small hybrids of several sizes learn a source
+// braid repro gemstones: a scaling law against a truth that is known. Small models of several sizes learn a source
 // whose entropy is known; the law that is fitted to all sizes but the largest predicts the losses of that one, and its
 // E is compared with the entropy. Beside it stand the fits that Gemstones publishes of its own runs, and with their
 // rows, which are not part of the repository, ours.
