@@ -102,6 +102,22 @@ class Refusals(Case):
     def refused(self, *words, says, **variables):
         self.assertRefused(braid(*words, **variables), *says)
 
+    def test_paths_are_printed_as_typed(self):
+        self.refused("run", "mod\u00e8le-\u4e00", says=["[mod\u00e8le-\u4e00] "])
+        for words in (("tokenize", "tiny", "-f", ""), ("data", "tokenize", ""), ("new", ""), ("train", ""), ("law", "fit", "")):
+            self.assertNotIn("[]", self.refusal_of(*words))
+
+    def test_a_model_is_not_a_recipe(self):
+        file = self.new_folder() / "model.gguf"
+        file.write_bytes(b"GGUF" + bytes(2 << 20))
+        self.refused("train", str(file), says=[f"[{file}] is a GGUF file; expected TOML"])
+
+    def test_install_wants_a_folder(self):
+        for words in (("--prefix",), ("--prefix", ""), ("--nope",)):
+            answer = subprocess.run([ROOT / "run", "install", *words], capture_output=True, text=True, env=ENVIRONMENT)
+            self.assertEqual((answer.returncode, answer.stdout), (1, ""), words)
+            self.assertRegex(answer.stderr, r"\A\S+ \[(--prefix|install)\] [^\n]+\n\Z")
+
     def test_nearest_names(self):
         self.refused("inf", says=["unknown subcommand", "try braid info"])
         self.refused("info", "--machin", says=["unknown option; got --machin", "try --machine"])
@@ -375,22 +391,6 @@ class Endings(Case):
         process, read = self.stuck()
         os.close(read)
         self.assertEqual((process.communicate(timeout=30)[1], process.returncode), (b"", -signal.SIGPIPE))
-
-    def test_paths_are_printed_as_typed(self):
-        self.refused("run", "mod\u00e8le-\u4e00", says=["[mod\u00e8le-\u4e00] "])
-        for words in (("tokenize", "tiny", "-f", ""), ("data", "tokenize", ""), ("new", ""), ("train", ""), ("law", "fit", "")):
-            self.assertNotIn("[]", self.refusal_of(*words))
-
-    def test_a_model_is_not_a_recipe(self):
-        file = self.new_folder() / "model.gguf"
-        file.write_bytes(b"GGUF" + bytes(2 << 20))
-        self.refused("train", str(file), says=[f"[{file}] is a GGUF file; expected TOML"])
-
-    def test_install_wants_a_folder(self):
-        for words in (("--prefix",), ("--prefix", ""), ("--nope",)):
-            answer = subprocess.run([ROOT / "run", "install", *words], capture_output=True, text=True, env=ENVIRONMENT)
-            self.assertEqual((answer.returncode, answer.stdout), (1, ""), words)
-            self.assertRegex(answer.stderr, r"\A\S+ \[(--prefix|install)\] [^\n]+\n\Z")
 
     def test_a_full_disk_is_one_line(self):
         if not os.path.exists("/dev/full"):

@@ -179,7 +179,7 @@ std::string help_text(const Page& page) {
     }
     (item.positional ? arguments : options).emplace_back(label_of(item), text_of(item));
     if (example.empty() && !item.positional && !item.long_name().empty())
-      example = fmt::format("Options are variables, too: {} is {}. ", item.long_name(), item.variable());
+      example = fmt::format("Options are variables: {} is {}. ", item.long_name(), item.variable());
   }
   arguments.insert(arguments.end(), options.begin(), options.end());
   const std::string more = rare.empty() ? "" : columns({{"more", rare + " (braid --man)"}});

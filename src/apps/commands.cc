@@ -11,11 +11,11 @@ const Command kCommands[] = {
     {"serve", "a model behind OpenAI's and Anthropic's HTTP APIs", &setup_serve, "serve"},
     {"bench serve", "load on a server: throughput and latencies", &setup_bench_serve, "benchmarks"},
     {"bench", "speed of a model, and the limit that the machine sets", &setup_bench, "benchmarks"},
-    {"info", "layers, parameters, bytes; --machine: this computer", &setup_info, "models"},
+    {"info", "layers, parameters, bytes; --machine: this computer", &setup_info, "getting-started"},
     {"train", "run a recipe: pretrain, continue or fine-tune a model", &setup_train, "training"},
     {"eval", "perplexity of a text, or accuracy on tasks", &setup_eval, "evaluation"},
-    {"score", "log-probabilities of given tokens", &setup_score, "evaluation"},
-    {"grad", "loss and gradients of given tokens", &setup_grad, "training"},
+    {"score", "log-probabilities of given tokens", &setup_score, "training"},
+    {"grad", "loss and gradients of given tokens", &setup_grad, "commands"},
     {"quantize", "large matrices in FP8 or in 3 to 8 bits, as a folder", &setup_quantize, "models"},
     {"prune", "fewer channels, heads, experts or layers, to a target", &setup_prune, "training"},
     {"search", "the best variant of each layer within limits of cost", &setup_search, "training"},
@@ -25,7 +25,7 @@ const Command kCommands[] = {
     {"convert", "a folder as a GGUF file for llama.cpp, and back", &setup_convert, "models"},
     {"list", "models on this machine, and whether they run here", &setup_list, "models"},
     {"new", "random weights of any config, to time its shape", &setup_new, "models"},
-    {"repro nemotron3-nano", "Nemotron 3 Nano's published speedup, on this machine", &setup_repro_nano, "benchmarks"},
+    {"repro nemotron3-nano", "Nemotron 3 Nano's published speedup, on this machine", &setup_repro_nano, "commands"},
     {"repro nvrar", "NVRAR's published times beside the simulation's", &setup_repro_nvrar, "comm"},
     {"repro goldfish", "what goldfish loss keeps from being memorised", &setup_repro_goldfish, "training"},
     {"repro gemstones", "a scaling law of small models against a known entropy", &setup_repro_gemstones, "training"},
@@ -54,7 +54,7 @@ const Command kCommands[] = {
     {"data synth", "the training text of the model that ships with Braid", &setup_data_synth, "training"},
     {"data graph", "a graph to train on: Matrix Market, edges or generated", &setup_data_graph, "graphs"},
     {"tokenize", "text to token ids and back", &setup_tokenize, "commands"},
-    {"template", "render a chat template: {\"messages\": [...]} in, text out", &setup_template, "chat"},
+    {"template", "render a chat template: {\"messages\": [...]} in, text out", &setup_template, "commands"},
 };
 const int kCommandCount = static_cast<int>(std::size(kCommands));
 

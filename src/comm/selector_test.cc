@@ -178,7 +178,7 @@ TEST(Times, AreRefusedInOneLine) {
   EXPECT_NE(error("bytes,us\n").find("[t.csv:1] is not a table of timed calls"), std::string::npos);
   for (const auto& [line, says] : {std::pair("all_reduce,2,2,64,ring", "number of fields"),
                                    {"all_reduce,2,2,64,ring,1,2", "number of fields"},
-                                   {"barrier,2,2,64,linear,1", "no operation"},
+                                   {"barrier,2,2,64,linear,1", "not an operation"},
                                    {"all_reduce,0,2,64,ring,1", "nodes is out of range"},
                                    {"all_reduce,2,-2,64,ring,1", "per_node is out of range"},
                                    {"all_reduce,2,2,6x,ring,1", "bytes is out of range"},

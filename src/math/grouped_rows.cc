@@ -63,7 +63,9 @@ std::optional<std::vector<Rows>> patterns(const Bits& bits) {
   std::vector<Rows> found;
   for (const int32_t r : order) {
     const auto joins = [&](const Rows& p) {
-      return values(p[0]) - values(r) <= std::max<int64_t>(1, values(p[0]) / kLack) && bits.inside(r, p[0]);
+      const int64_t own = values(r), theirs = values(p[0]);
+      if (own == 0 && theirs > 0) return false;  // a row of zeros is stored with its like
+      return theirs - own <= std::max<int64_t>(1, theirs / kLack) && bits.inside(r, p[0]);
     };
     const auto at = std::find_if(found.begin(), found.end(), joins);
     if (at != found.end()) {
