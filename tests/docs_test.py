@@ -35,6 +35,7 @@ class Docs(Case):
         known = set(re.findall(r"--[a-z][a-z0-9-]*", braid("--man").stdout.replace("\\-", "-")))
         self.assertIn("--context-shift", known)
         known |= {"--help", "--version", "--man", "--completion", "--slow", "--prefix", "--preset"}
+        known.add("--spec-type")  # of llama-server
         for script in (ROOT / "bench").glob("*.py"):
             known |= set(re.findall(r'add_argument\([^)]*?"(--[a-z][a-z0-9-]*)"', script.read_text()))
         for page in [*PAGES, ROOT / "README.md"]:  # but for ops.md, which names a script's, too
