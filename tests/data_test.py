@@ -108,7 +108,7 @@ class Data(Case):
         if SANITIZED:
             self.skipTest("what draws a bar takes a minute with a sanitizer")
         master, slave = terminal()
-        process = subprocess.Popen([BRAID, "data", "synth", "--out", self.folder / "bar", "--train", "5000", "--valid", "1", "--tasks", "1"],
+        process = subprocess.Popen([BRAID, "data", "synth", "--out", self.folder / "bar", "--train", "20000", "--valid", "1", "--tasks", "1"],
                                    stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, env=ENVIRONMENT)
         os.close(slave)
         seen = b""
@@ -121,7 +121,7 @@ class Data(Case):
         self.assertEqual(process.wait(), 0, seen)
         bar, _, result = seen.decode().rpartition("\r\x1b[K")
         self.assertIn("conversations  [", bar)
-        self.assertEqual(result, f"{self.folder / 'bar'}: 5000 conversations to learn from, 1 to watch, 1 tasks of each kind\r\n")
+        self.assertEqual(result, f"{self.folder / 'bar'}: 20000 conversations to learn from, 1 to watch, 1 tasks of each kind\r\n")
 
     def test_a_generated_source_knows_its_floor(self):
         shown = output("data", "show", "--kind", "modular", "--vocab", 128, "--length", 10)

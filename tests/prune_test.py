@@ -9,11 +9,12 @@ import struct
 from support.program import DATA, Case, braid, main
 
 MODEL, TEXT = DATA / "tiny-chat", DATA / "calibration" / "text.txt"
-QUICK = ("--length", "96", "--quick", "2", "--candidates", "2", "-t", "1")
+QUICK = ("--length", "96", "-t", "1")
+FEW = ("--quick", "2", "--candidates", "2")  # of the search for a smaller model
 
 
 def prune(out, *words, model=MODEL, data=TEXT):
-    return braid("prune", model, out, "--data", data, *QUICK, *words)
+    return braid("prune", model, out, "--data", data, *QUICK, *(() if "--pattern" in words else FEW), *words)
 
 
 def values(folder):
@@ -210,6 +211,9 @@ class Prune(Case):
                             (("--pattern", "block", "--density", "0.5", "--score", "taylor"), "--score"),
                             (("--target", "params=0.8", "--score", "magnitude"), "--score"),
                             (("--target", "params=0.8", "--density", "0.5"), "--density"),
+                            (("--pattern", "2:4", "--quick", "4"), "--quick"),
+                            (("--pattern", "2:4", "--min-depth", "0.9"), "--min-depth"),
+                            (("--target", "params=0.8", "--block", "8"), "--block"),
                             (("--pattern", "2:4", "--axes", "layers"), "--axes")):
             self.assertRefused(prune(out, *words), says)
             self.assertFalse(out.exists())

@@ -47,6 +47,7 @@ constexpr Exception kExceptions[] = {
     {"head_loss_bwd", "used by losses of pairs, over the rows of head_loss"},
     {"head_loss_fwd", "used by evaluation, over the rows of head_loss"},
     {"hidden_loss", "used by distillation that compares hidden states"},
+    {"linear_grouped_fwd", "measured by braid repro shfl-bw; no model uses it yet"},
     {"muon_step", "used by the optimiser, not the model"},
     {"row_dots", "used by ranks that divide the residual stream"},
     {"sddmm_fwd", "used by graph networks"},
