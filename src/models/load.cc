@@ -224,11 +224,10 @@ void check_quantisation(const io::Json& quantisation) {
 // FP8 keys and values, as ModelOpt or compressed-tensors say it. Caches of other formats that it knows are ignored: all
 // of them only save memory.
 bool has_fp8_cache(const io::Json& quantisation) {
-  if (const auto algorithm = quantisation.get({"kv_cache_quant_algo"}); algorithm && algorithm->raw() == "FP8")
-    return true;
+  const auto algorithm = quantisation.get({"kv_cache_quant_algo"});
+  if (algorithm && algorithm->is_string() && algorithm->as_string() == "FP8") return true;
   const auto scheme = quantisation.get({"kv_cache_scheme"});
-  return scheme && scheme->raw().is_object() && scheme->int_of({"num_bits"}) == 8 &&
-         scheme->string_of({"type"}) == "float";
+  return scheme && scheme->is_object() && scheme->int_of({"num_bits"}) == 8 && scheme->string_of({"type"}) == "float";
 }
 
 }  // namespace
