@@ -11,7 +11,7 @@ const Command kCommands[] = {
     {"serve", "a model behind OpenAI's and Anthropic's HTTP APIs", &setup_serve, "serve"},
     {"bench serve", "load on a server: throughput and latencies", &setup_bench_serve, "benchmarks"},
     {"bench", "speed of a model, and the limit that the machine sets", &setup_bench, "benchmarks"},
-    {"info", "layers, parameters, bytes; --machine: this computer", &setup_info, "getting-started"},
+    {"info", "layers, parameters, bytes; --machine: this computer", &setup_info, "commands"},
     {"train", "run a recipe: pretrain, continue or fine-tune a model", &setup_train, "training"},
     {"eval", "perplexity of a text, or accuracy on tasks", &setup_eval, "evaluation"},
     {"score", "log-probabilities of given tokens", &setup_score, "training"},
