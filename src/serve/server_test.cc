@@ -203,10 +203,11 @@ TEST(Server, AStreamBeginsAtOnce) {
     });
     while (!held) std::this_thread::sleep_for(1ms);
     bool early = false;
-    const std::string got = answer_to(server.port(), request(path, body), [&](const std::string& so_far) {
-      if (so_far.find(first) == so_far.npos || begun.exchange(true)) return;
-      early = !late;
-    });
+    const std::string got =
+        answer_to(server.port(), request(path, body), [&, &first = first](const std::string& so_far) {
+          if (so_far.find(first) == so_far.npos || begun.exchange(true)) return;
+          early = !late;
+        });
     running.join();
     EXPECT_TRUE(early) << got;
     EXPECT_NE(got.find(first), got.npos) << got;
