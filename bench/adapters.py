@@ -7,7 +7,7 @@
 FOLDER gets random weights of the shape in BF16, and in the format, unless it has them. A round is a run of each, in turns,
 so that what else the machine does affects both; the first step of a run, which maps the weights, does not count. The ratio
 is the median over the rounds of the format's tokens per second over BF16's; that of CPU seconds (user and system, of whole
-runs, start included) is beside it. Losses are printed too: both runs do the same work, on nearly the same model.
+runs, start included) is printed too, as are the losses: both runs do the same work, on nearly the same model.
 """
 import argparse
 import json

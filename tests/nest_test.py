@@ -174,7 +174,7 @@ class Together(Case):
             self.assertTrue(count / 2 < changed <= count, (changed, count))
 
     def test_all_train_one_set_of_weights(self):
-        """Losses of all models fall, resumed and in parts with the same bits."""
+        """Each step says whose it is and held-out lines have all; resumed and in parts with the same bits."""
         words = ("nest.budgets=[1, 0.8, 0.6]", "nest.sampling=[1, 1, 2]", f"distill.teacher={MODEL}", "eval.every=3",
                  "eval.batches=2", "log.jsonl=log.jsonl")
         whole = self.trained(self.nested, "all", *words)
@@ -184,7 +184,12 @@ class Together(Case):
             self.assertEqual((whole / name).read_bytes(), (self.place / "cut" / "checkpoints" / "step-00000006" / name).read_bytes())
         self.assertEqual((whole / "nested.json").read_bytes(), (self.nested / "nested.json").read_bytes())
         log = [json.loads(line) for line in (self.place / "all" / "log.jsonl").read_text().splitlines()]
-        self.assertTrue({e["budget"] for e in log if "budget" in e} <= {1, 0.8, 0.6})
+        steps, held_out = [e for e in log if "loss" in e], [e for e in log if "held_out_loss" in e]
+        self.assertTrue(steps and held_out)
+        self.assertLessEqual({e["budget"] for e in steps}, {1, 0.8, 0.6})
+        for e in held_out:
+            losses = [e[f"held_out_loss_{share}"] for share in ("1", "0.8", "0.6")]
+            self.assertAlmostEqual(e["held_out_loss"], sum(losses) / 3, places=5)
 
     def test_refusals(self):
         for words, says in ((("nest.budgets=[0.5]",), "no such budget"),

@@ -129,7 +129,7 @@ class Prune(Case):
             for first in range(0, len(rows), 16):
                 self.assertTrue(all(row == rows[first] for row in rows[first:first + 16]))
         if pattern == "shfl-bw":
-            # Rows of a group have the same zeros; of 16 rows each, and one smaller group where 16 is no divisor.
+            # Rows of a group have the same zeros; of 16 rows each, and one smaller group where 16 does not divide.
             alike = {}
             for row in rows:
                 alike[tuple(row)] = alike.get(tuple(row), 0) + 1

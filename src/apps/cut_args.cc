@@ -78,6 +78,16 @@ void CutArgs::check(const char* command, bool zeros) {
   if (!zeros) prune.score = static_cast<prune::ScoreKind>(at);
 }
 
+std::string sizes_text(const prune::Sizes& sizes, const prune::Sizes& full, const char* none) {
+  std::string text;
+  for (size_t i = 0; i < prune::kAxes; ++i) {
+    const auto axis = static_cast<prune::Axis>(i);
+    if (sizes[axis] > 0 && sizes[axis] != full[axis])
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(axis), sizes[axis]);
+  }
+  return text.empty() ? none : text;
+}
+
 nlohmann::ordered_json sizes_json(const prune::Sizes& sizes, const prune::Sizes& full) {
   nlohmann::ordered_json j = nlohmann::ordered_json::object();
   for (size_t i = 0; i < prune::kAxes; ++i) {

@@ -38,6 +38,8 @@ struct CutArgs {
   data::DataSpec spec() const { return rows_of(data, kind, prune.length, prune.seed); }
 };
 
+// "ffn 192, layers 9": sizes that differ from the whole's, which 0 stands for, too; `none` if all are equal.
+std::string sizes_text(const prune::Sizes& sizes, const prune::Sizes& full, const char* none);
 // Of all axes that the model has.
 nlohmann::ordered_json sizes_json(const prune::Sizes& sizes, const prune::Sizes& full);
 

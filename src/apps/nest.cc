@@ -31,16 +31,6 @@ struct SliceArgs {
   bool json = false;
 };
 
-// "ffn 192, layers 9": what differs from the whole.
-std::string text_of(const prune::Sizes& sizes, const prune::Sizes& full) {
-  std::string text;
-  for (size_t i = 0; i < prune::kAxes; ++i) {
-    const auto axis = static_cast<prune::Axis>(i);
-    if (sizes[axis] != full[axis]) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(axis), sizes[axis]);
-  }
-  return text.empty() ? "all" : text;
-}
-
 void print_text(const NestArgs& o, const prune::NestReport& r) {
   using report::Align;
   report::Table table(
@@ -48,7 +38,7 @@ void print_text(const NestArgs& o, const prune::NestReport& r) {
   for (const prune::NestedModel& m : r.models) {
     table.row({m.budget.name, report::count(static_cast<double>(m.cost.params)),
                report::count(static_cast<double>(m.cost.active)), fmt::format("{:.4f}", m.loss),
-               text_of(m.budget.sizes, r.full)});
+               sizes_text(m.budget.sizes, r.full, "all")});
   }
   fmt::print(
       "{}\n{}: loss {:.6f}, before its units were reordered {:.6f}; measured on {} of {} tokens, before any training\n",
@@ -116,7 +106,7 @@ int slice_command(const SliceArgs& o) {
   } else {
     fmt::print("{}: budget {}, {} parameters ({} active), {}\n", printable(o.out), printable(r.budget.name),
                report::count(static_cast<double>(r.cost.params)), report::count(static_cast<double>(r.cost.active)),
-               text_of(r.budget.sizes, r.full));
+               sizes_text(r.budget.sizes, r.full, "all"));
   }
   return 0;
 }

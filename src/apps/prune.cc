@@ -28,16 +28,6 @@ struct PruneArgs {
   bool json = false;
 };
 
-// "ffn 192, layers 9": what differs from the whole.
-std::string text_of(const prune::Sizes& sizes, const char* none) {
-  std::string text;
-  for (size_t i = 0; i < prune::kAxes; ++i) {
-    const auto axis = static_cast<prune::Axis>(i);
-    if (sizes[axis] > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(axis), sizes[axis]);
-  }
-  return text.empty() ? none : text;
-}
-
 std::string gib(int64_t bytes) { return fmt::format("{:.4g}", static_cast<double>(bytes) / (1024.0 * 1024 * 1024)); }
 
 void print_models(const prune::Report& r) {
@@ -73,7 +63,7 @@ void print_text(const PruneArgs& o, const prune::Report& r) {
                        {"tokens/s", Align::right},
                        {"loss", Align::right}});
   for (const prune::Candidate& c : r.found.tried) {
-    tried.row({text_of(c.sizes, "nothing"), report::count(static_cast<double>(c.cost.params)),
+    tried.row({sizes_text(c.sizes, r.full, "nothing"), report::count(static_cast<double>(c.cost.params)),
                report::count(static_cast<double>(c.cost.active)), fmt::format("{:.1f}", c.tokens_s),
                fmt::format("{:.4f}", c.loss)});
   }
@@ -143,7 +133,7 @@ void check(PruneArgs& o) {
 }
 
 // Whether it was not stopped.
-bool prune_to_pattern(PruneArgs& o, Stages& stages) {
+bool prune_to_pattern(const PruneArgs& o, Stages& stages) {
   prune::SparseOptions options{
       .spec = o.pattern.spec(),
       .score = o.cut.score == "magnitude" ? prune::WeightScore::magnitude : prune::WeightScore::activations,
@@ -154,10 +144,8 @@ bool prune_to_pattern(PruneArgs& o, Stages& stages) {
   const prune::SparseReport report =
       prune::sparsify_model(models::find_weights(o.model), o.cut.spec(), o.out, options, std::ref(stages));
   stages.end();
-  o.pattern.model = o.model;
-  o.pattern.out = o.out;
-  o.pattern.json = o.json;
-  if (report.whole) print_sparse(o.pattern, o.cut.score, report);
+  if (report.whole)
+    print_sparse(o.pattern, {.model = o.model, .out = o.out, .score = o.cut.score, .json = o.json}, report);
   return report.whole;
 }
 

@@ -79,14 +79,14 @@ void refuse_pattern_options(const PatternArgs& o) {
   }
 }
 
-void print_sparse(const PatternArgs& o, const std::string& score, const prune::SparseReport& r) {
+void print_sparse(const PatternArgs& o, const SparseRun& run, const prune::SparseReport& r) {
   const prune::SparseGroup all = sum_of(r);
-  if (o.json) {
+  if (run.json) {
     ordered_json groups = ordered_json::array();
     for (const prune::SparseGroup& g : r.groups) groups.push_back(json_of(g));
-    const ordered_json j = {{"model", o.model},       {"output", o.out},
+    const ordered_json j = {{"model", run.model},     {"output", run.out},
                             {"pattern", o.pattern},   {"block", o.block},
-                            {"score", score},         {"samples", r.samples},
+                            {"score", run.score},     {"samples", r.samples},
                             {"tokens", r.tokens},     {"params", r.params},
                             {"pruned", json_of(all)}, {"groups", std::move(groups)},
                             {"misfits", r.misfits},   {"loss", {{"before", r.parent_loss}, {"after", r.child_loss}}}};
@@ -110,7 +110,7 @@ void print_sparse(const PatternArgs& o, const std::string& score, const prune::S
   for (const std::string& misfit : r.misfits) fmt::print("stays whole: {}\n", printable(misfit));
   fmt::print("\nloss {:.4f} -> {:.4f} on {} of {} tokens, before any training\n", r.parent_loss, r.child_loss,
              report::counted(r.samples, "sample"), r.tokens);
-  fmt::print("{}: {} of {} parameters are zeros\n", printable(o.out),
+  fmt::print("{}: {} of {} parameters are zeros\n", printable(run.out),
              report::count(static_cast<double>(all.values - all.kept)), report::count(static_cast<double>(r.params)));
 }
 

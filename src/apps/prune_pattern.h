@@ -10,10 +10,9 @@
 namespace braid::apps {
 
 struct PatternArgs {
-  std::string pattern{}, out{}, model{};
+  std::string pattern{};
   double density = 0;  // 0: not given
   int64_t block = 32;
-  bool json = false;
 
   void declare(Cli& cli);
   // The search that they ask for. Error for values that do not go together.
@@ -22,6 +21,11 @@ struct PatternArgs {
 
 // Error for --density or --block without --pattern.
 void refuse_pattern_options(const PatternArgs& o);
-void print_sparse(const PatternArgs& o, const std::string& score, const prune::SparseReport& report);
+// What the table, or with `json` one object, is of.
+struct SparseRun {
+  std::string model, out, score;
+  bool json = false;
+};
+void print_sparse(const PatternArgs& o, const SparseRun& run, const prune::SparseReport& report);
 
 }  // namespace braid::apps

@@ -1,7 +1,7 @@
 // braid repro gemstones: a scaling law against a truth that is known. Small models of several sizes learn a source
 // whose entropy is known; the law that is fitted to all sizes but the largest predicts the losses of that one, and its
-// E is compared with the entropy. Beside it stand the fits that Gemstones publishes of its own runs, and with their
-// rows, which are not part of the repository, ours.
+// E is compared with the entropy. It also prints the fits that Gemstones published for its own runs and, given their
+// rows, which are not part of the repository, fits them again.
 //   https://arxiv.org/abs/2502.06857; rows and fits: github.com/mcleish7/gemstone-scaling-laws
 #include <fmt/format.h>
 

@@ -10,7 +10,7 @@
 //
 // At one number of elements each allows what those below it in this order allow: unstructured, shfl-bw, vector-wise,
 // block. Groups of a matrix may keep different numbers of columns. Matrices are [rows = outputs, cols = inputs]; the
-// last group, and the last blocks, are smaller where V is no divisor.
+// last group, and the last blocks, are smaller where V does not divide.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -172,8 +172,8 @@ TEST(Pattern, GroupsOfOneRowAreUnstructuredAndOneGroupIsVectorWise) {
   EXPECT_EQ(keep(Pattern::shfl_bw, 6), keep(Pattern::vector_wise, 6));
 }
 
-// The same matrix with its rows in another order loses as little, and threads change nothing.
-TEST(Pattern, ShuffledDependsOnNeitherThreadsNorRun) {
+// Groups found by several threads are those of one.
+TEST(Pattern, ThreadsChangeNoGroup) {
   const std::vector<float> scores = random_scores(int64_t{48} * 40, 7);
   Spec spec{.pattern = Pattern::shfl_bw, .density = 0.2, .block = 8, .seed = 3};
   const Mask one = find_mask(spec, scores, 48, 40);

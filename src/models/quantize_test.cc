@@ -353,7 +353,7 @@ scales = "four-over-six"
   EXPECT_NE(error_of([&] { quant_recipe("nano"); }).find("nano-nvfp4"), std::string::npos);
 }
 
-// The prediction block, which no released file quantises, takes a rule that says so.
+// The prediction block, which no released file quantises, is quantised only by rules with "mtp".
 TEST_F(Quantize, ThePredictionBlockIsQuantisedWhereARuleSaysSo) {
   nlohmann::json config = hybrid();
   config["num_nextn_predict_layers"] = 1;

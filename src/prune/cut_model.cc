@@ -13,12 +13,6 @@ namespace {
 using models::BlockSpec;
 using models::Config;
 
-std::vector<int64_t> all(int64_t n) {
-  std::vector<int64_t> list(static_cast<size_t>(n));
-  std::iota(list.begin(), list.end(), 0);
-  return list;
-}
-
 class Chooser {
  public:
   Chooser(const Scores& scores, int layer, LayerKeep& keep) : scores_(scores), layer_(layer), keep_(keep) {}
@@ -45,7 +39,7 @@ class Chooser {
     }
   }
   void operator()(const nn::MlpSpec& was, const nn::MlpSpec& is) const {
-    keep_[Label::ffn] = was.width == is.width ? all(was.width) : keep_best(find(Axis::ffn), is.width);
+    keep_[Label::ffn] = was.width == is.width ? in_place(was.width) : keep_best(find(Axis::ffn), is.width);
   }
   void operator()(const nn::MoeSpec& was, const nn::MoeSpec& is) const {
     keep_[Label::experts] = keep(find(Axis::experts), was.n_group, is.experts);
@@ -114,6 +108,12 @@ void scale_norms(const Config& config, const Layouts& layouts, const Scores& sco
     const std::vector<int64_t>& kept = kept_of(keep, layout, label);
     if (kept.size() < energy.size()) keep.norm_scale[name] = norm_scale(energy, kept, norm_groups(config, layout));
   }
+}
+
+std::vector<int64_t> in_place(int64_t n) {
+  std::vector<int64_t> list(static_cast<size_t>(n));
+  std::iota(list.begin(), list.end(), 0);
+  return list;
 }
 
 Keep choose(const Config& config, const Layouts& layouts, const Sizes& sizes, const Scores& scores) {

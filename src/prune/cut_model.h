@@ -32,6 +32,8 @@ struct Keep {
   std::map<std::string, std::vector<float>> norm_scale{};  // of the weights that stay, by name
 };
 
+std::vector<int64_t> in_place(int64_t n);  // 0, 1, ...: all units as they are
+
 Keep choose(const models::Config& config, const Layouts& layouts, const Sizes& sizes, const Scores& scores);
 
 // Its parts, for layers of any sizes: adds to `keep` what stays of one block of layer `layer` when `was` becomes `is`,

@@ -212,9 +212,10 @@ TEST(Budgets, AreReadAndRefused) {
   EXPECT_EQ(list[0].share, 1);
   EXPECT_EQ(list[1].name, "0.5");
   EXPECT_EQ(list[2].name, "small");
-  const std::map<std::string, std::string> wrong = {{"", "no smaller"},       {"1", "no smaller"}, {"0.5,0.5", "twice"},
-                                                    {"a=0.5,a=0.4", "twice"}, {"2", "share"},      {"x", "share"},
-                                                    {"=0.5", "share"},        {"0.5x", "share"}};
+  const std::map<std::string, std::string> wrong = {
+      {"", "no smaller"},       {"1", "no smaller"}, {"0.5,0.5", "twice"},
+      {"a=0.5,a=0.4", "twice"}, {"2", "share"},      {"x", "share"},
+      {"=0.5", "share"},        {"0.5x", "share"},   {"0.5=0.75", "a number that is not"}};
   for (const auto& entry : wrong) {
     const std::string message = support::error_of([&] { parse_budgets(entry.first); });
     EXPECT_NE(message.find(entry.second), std::string::npos) << entry.first << ": " << message;
@@ -247,10 +248,10 @@ TEST(NestedFile, RefusesWhatDoesNotFit) {
   EXPECT_NE(with("/budgets/1/sizes/hidden", 0).find("hidden"), std::string::npos);
   EXPECT_NE(with("/budgets/1/sizes/experts", 1).find("cannot have"), std::string::npos);
   EXPECT_NE(with("/budgets/1/sizes/mamba_heads", 3).find("cannot have"), std::string::npos);
-  EXPECT_NE(with("/budgets/1/sizes/wings", 2).find("is no axis"), std::string::npos);
+  EXPECT_NE(with("/budgets/1/sizes/wings", 2).find("is not an axis"), std::string::npos);
   EXPECT_NE(with("/budgets/1/skipped_layers", nlohmann::json::array()).find("skips 0"), std::string::npos);
   EXPECT_NE(with("/budgets/1/skipped_layers", {1000}).find("skipped_layers"), std::string::npos);
-  EXPECT_NE(with("/budgets/1/norm_scale", {{"lm_head.weight", {1}}}).find("is no norm"), std::string::npos);
+  EXPECT_NE(with("/budgets/1/norm_scale", {{"lm_head.weight", {1}}}).find("is not a norm"), std::string::npos);
   const std::string norm = nested.budgets[1].norm_scale.begin()->first;
   EXPECT_NE(with("/budgets/1/norm_scale", {{norm, {1, 1, 1}}}).find("3 scales"), std::string::npos);
   EXPECT_NE(with("/budgets/1/norm_scale", {{norm, {-1}}}).find(norm), std::string::npos);

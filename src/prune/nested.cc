@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "prune/write.h"
 #include "sys/error.h"
@@ -16,12 +15,6 @@ namespace {
 
 using models::Config;
 using nlohmann::ordered_json;
-
-std::vector<int64_t> in_place(int64_t n) {
-  std::vector<int64_t> list(static_cast<size_t>(n));
-  std::iota(list.begin(), list.end(), 0);
-  return list;
-}
 
 // of(block, layer) for every block.
 template <class Of>
@@ -165,7 +158,8 @@ void read_scales(const io::Json& scales, const Config& config, const Layouts& la
     const auto& names = layouts.names();
     const bool known = std::find(names.begin(), names.end(), name) != names.end();
     const ParamRole role = known ? layouts.of(name).spec.role : ParamRole::none;
-    if (role != ParamRole::norm && role != ParamRole::gated_norm) list.refuse("is no norm of the model", "its weight");
+    if (role != ParamRole::norm && role != ParamRole::gated_norm)
+      list.refuse("is not a norm of the model", "its weight");
     std::vector<float>& own = budget.norm_scale[name];
     for (const io::Json& scale : list.items()) own.push_back(static_cast<float>(scale.as_number({1e-6, 1e6})));
     const int64_t groups = norm_groups(config, layouts.of(name));
@@ -265,7 +259,8 @@ Nested read_nested(const std::filesystem::path& folder, const Config& config, co
     const io::Json sizes = item.need({"sizes"});
     for (const auto& [name, size] : sizes.members()) {
       const auto known = [&axis = name](const AxisRange& r) { return r.full > 0 && axis == name_of(r.axis); };
-      if (std::none_of(ranges.begin(), ranges.end(), known)) size.refuse("is no axis of the model", "one of its axes");
+      if (std::none_of(ranges.begin(), ranges.end(), known))
+        size.refuse("is not an axis of the model", "one of its axes");
     }
     for (const AxisRange& range : ranges) {
       if (range.full > 0) b.sizes[range.axis] = read_size(sizes, range);

@@ -6,12 +6,14 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "io/safetensors.h"
 #include "models/load.h"
 #include "prune/input_norms.h"
 #include "prune/prune_support.h"
+#include "support/error_of.h"
 #include "support/models.h"
 
 namespace braid::prune {
@@ -34,12 +36,18 @@ class SparsifyTest : public models::FolderTest {
     return sparsify_model(io::find_model((folder_ / "model").string()), ids(), folder_ / out, options,
                           [](const char*, int64_t, int64_t) { return true; });
   }
-  // A folder with these tensors, random values a function of their places.
-  void make(const nlohmann::json& config, const std::vector<io::TensorSpec>& specs) const {
+  // A folder with these tensors, random values a function of their places; the first of `infinite` is that.
+  void make(const nlohmann::json& config, const std::vector<io::TensorSpec>& specs,
+            const std::string& infinite = "") const {
     fs::create_directories(folder_ / "model");
     io::write_text_file(folder_ / "model" / "config.json", config.dump());
     io::SafetensorsWriter file(folder_ / "model", specs);
-    for (const io::TensorSpec& spec : file.order()) file.write(spec.name, bytes_of(spec.name, spec.shape));
+    for (const io::TensorSpec& spec : file.order()) {
+      std::vector<std::byte> bytes = bytes_of(spec.name, spec.shape);
+      if (spec.name == infinite)
+        set_element(MutView(bytes.data(), DType::bf16, spec.shape), 0, std::numeric_limits<double>::infinity());
+      file.write(spec.name, bytes);
+    }
     file.finish();
   }
   static std::vector<std::byte> bytes_of(const std::string& name, const Shape& shape) {
@@ -51,6 +59,18 @@ class SparsifyTest : public models::FolderTest {
     return bytes;
   }
 };
+
+// Inputs that are infinite order no weights: the matrix is named, and nothing is chosen by them.
+TEST_F(SparsifyTest, InputsThatAreNotFiniteAreNamed) {
+  const nlohmann::json config = models::hybrid();
+  std::vector<io::TensorSpec> specs;
+  for (const models::TensorSpec& t : inventory(models::read(config))) specs.push_back({t.name, DType::bf16, t.shape});
+  make(config, specs, "backbone.layers.0.norm.weight");
+  const SparseOptions options{.spec = {.pattern = masks::Pattern::unstructured, .density = 0.5}};
+  EXPECT_NE(support::error_of([&] { prune(options, "out"); }).find("are not finite on the calibration data"),
+            std::string::npos);
+  EXPECT_FALSE(fs::exists(folder_ / "out" / "config.json"));
+}
 
 // Experts of one matrix, as values of a stack and each as a tensor.
 TEST_F(SparsifyTest, StacksArePrunedAsTheirExperts) {

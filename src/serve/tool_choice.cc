@@ -45,7 +45,7 @@ ToolChoice allowed_of(const ordered_json& choice) {
   return out;
 }
 
-// The type of a tool of the request that is no function.
+// The type of a tool of the request that is not a function.
 bool chooses_skipped(const ordered_json& body, const ordered_json& choice) {
   const ordered_json *type = choice.is_object() ? Fields(choice).find("type") : nullptr,
                      *tools = Fields(body).find("tools");

@@ -16,7 +16,7 @@ struct ToolChoice {
 };
 
 // "none", "auto", "required", a function, or {"type": "allowed_tools", "mode": "auto" or "required", "tools": [...]},
-// with the last two fields inside a further "allowed_tools" or not. A choice of a tool that is no function, which is
+// with the last two fields inside a further "allowed_tools" or not. A choice of a tool that is not a function, which is
 // skipped, is "auto". `tools`: the functions on offer, or null. ApiError for anything else, and for functions that are
 // not on offer.
 ToolChoice read_tool_choice(const nlohmann::ordered_json& body, const nlohmann::ordered_json& tools);
