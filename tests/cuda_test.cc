@@ -1,86 +1,12 @@
-// GPU rows against the references on the CPU: fresh random numbers in every run (the seed is printed), outputs filled
-// with NaN first, odd sizes. Reported as skipped without a GPU.
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <cmath>
-#include <limits>
-#include <random>
-
-#include "core/device/gpu.h"
-#include "core/device/gpu_runtime.h"
-#include "core/ref.h"
+// GPU rows against the references on the CPU: fresh random numbers in every run, outputs filled with NaN first, odd
+// sizes. Reported as skipped without a GPU.
+#include "cuda_fixture.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/ssd/ssd.h"
 
 namespace braid {
 namespace {
-
-class CudaTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (gpus().empty()) GTEST_SKIP() << "SKIPPED: no GPU on this machine";
-    gpu_ = std::make_unique<GpuRuntime>();
-    RecordProperty("seed", std::to_string(seed_));
-  }
-  void TearDown() override {
-    for (std::byte* data : taken_) gpu_->memory().give_back(data);
-    if (HasFailure()) std::printf("seed %u\n", seed_);
-  }
-
-  Tensor random(DType dtype, const Shape& shape, double low = -1, double high = 1) {
-    Tensor t(arena_, dtype, shape);
-    std::vector<double> values(static_cast<size_t>(shape.count()));
-    for (double& v : values) v = std::uniform_real_distribution(low, high)(numbers_);
-    store(t.mut(), values);
-    return t;
-  }
-  MutView on_gpu(const View& host) {
-    taken_.push_back(gpu_->memory().take(host.bytes()));
-    const MutView device(taken_.back(), host.dtype, host.shape, Device::cuda);
-    gpu_->upload(host, device);
-    return device;
-  }
-  // Memory for a result, filled with NaN.
-  MutView result(DType dtype, const Shape& shape) {
-    Tensor nan(arena_, dtype, shape);
-    store(nan.mut(), std::vector<double>(static_cast<size_t>(shape.count()), std::numeric_limits<double>::quiet_NaN()));
-    return on_gpu(nan.view());
-  }
-  std::vector<double> back(const View& device) {
-    Tensor host(arena_, device.dtype, device.shape);
-    gpu_->download(device, host.mut());
-    return to_doubles(host.view());
-  }
-  void near(const std::vector<double>& got, const std::vector<double>& want, double bound) {
-    ASSERT_EQ(got.size(), want.size());
-    double largest = 1e-30, worst = 0;
-    for (size_t i = 0; i < want.size(); ++i) {
-      ASSERT_FALSE(std::isnan(got[i])) << i;
-      largest = std::max(largest, std::fabs(want[i]));
-      worst = std::max(worst, std::fabs(got[i] - want[i]));
-    }
-    EXPECT_LE(worst, bound * largest);
-  }
-  // Runs the reference row on the same problem.
-  template <class Op>
-  void reference(const Op& op) {
-    Ctx ctx{.arena = arena_};
-    run_row(ctx, op, row_named<Op>("ref"));
-  }
-  template <class Op>
-  void launch(const Op& op) {
-    Ctx ctx{.arena = arena_, .gpu = gpu_.get()};
-    run(ctx, op);
-  }
-
-  Arena arena_;
-  std::unique_ptr<GpuRuntime> gpu_;
-  std::vector<std::byte*> taken_;
-  unsigned seed_ = static_cast<unsigned>(std::chrono::steady_clock::now().time_since_epoch().count());
-  std::mt19937 numbers_{seed_};
-};
 
 TEST_F(CudaTest, StagingCarriesEveryByte) {
   const Tensor host = random(DType::f32, {5, 1'048'583});  // more than two pieces, the last one partial

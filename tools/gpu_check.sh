@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in ten minutes: build, rows against references, compute-sanitizer, roofs and benches.
-#   tools/gpu_check.sh [OUT]     OUT: output folder (default: bench/results)
+#   tools/gpu_check.sh [--built] [OUT]     OUT: output folder (default: bench/results)
+# --built: build/cuda is used as it is, for a GPU machine without Braid's packages (its libraries: LD_LIBRARY_PATH).
 # Writes OUT/<gpu>-<date>.json and prints a short table. Exit code 0 only if there was a GPU and everything passed.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
+built=0
+[ "${1:-}" != --built ] || { built=1; shift; }
 out=${1:-bench/results}
 export PATH=$PATH:/usr/local/cuda/bin
 say() { printf '\n=== %s\n' "$*"; }
-command -v nvcc >/dev/null || { echo "gpu_check: no nvcc here; expected the CUDA toolkit"; exit 1; }
+[ $built = 1 ] || command -v nvcc >/dev/null || { echo "gpu_check: no nvcc here; expected the CUDA toolkit"; exit 1; }
 nvidia-smi >/dev/null 2>&1 || { echo "gpu_check: no GPU here; nothing was run"; exit 1; }
 gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader -i 0 | tr ' A-Z' '-a-z')
 mkdir -p "$out"
 result=$out/${gpu#nvidia-}-$(date +%F).json
 failed=()
 
-say "build"
-cmake --preset cuda >/dev/null && ninja -C build/cuda --quiet braid cuda_test || exit 1
+if [ $built = 0 ]; then
+  say "build"
+  cmake --preset cuda >/dev/null && ninja -C build/cuda --quiet braid cuda_test || exit 1
+fi
 
 say "rows against references"
 build/cuda/tests/cuda_test --gtest_output=json:build/cuda/cuda_test.json || failed+=(tests)
@@ -40,7 +45,8 @@ def read(path):
     except (OSError, ValueError):
         return None
 tests, machine = read("build/cuda/cuda_test.json") or {}, read("build/cuda/machine.json") or {}
-commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+version = subprocess.run(["build/cuda/bin/braid", "--version"], capture_output=True, text=True).stdout
+commit = version.partition("(commit ")[2].partition(",")[0]
 row = {"what": "measured by tools/gpu_check.sh", "commit": commit, "gpus": machine.get("gpus", []), "failed": failed,
        "tests": {"run": tests.get("tests", 0), "failures": tests.get("failures", 0)}}
 with open(result, "w", encoding="utf-8") as f:
