@@ -23,12 +23,15 @@ struct GpuRuntime::Impl {
   int number = 0;
   cudaStream_t stream = nullptr;
   cublasLtHandle_t blas = nullptr;
+  cusparseHandle_t sparse = nullptr;  // made by the first call of `cusparse`
   std::byte* workspace = nullptr;
   std::byte* staging[2] = {};
   cudaEvent_t staged[2] = {};  // the last copy out of each piece
   std::map<GpuProductKey, cublasLtMatmulAlgo_t> algorithms{};
   bool recording = false;
   std::optional<DevicePool> memory{};
+
+  cusparseHandle_t cusparse();  // on `stream`
 
   explicit Impl(int device);
   Impl(const Impl&) = delete;

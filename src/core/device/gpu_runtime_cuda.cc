@@ -61,8 +61,16 @@ void GpuRuntime::Impl::release() {
     if (staging[i]) cudaFreeHost(staging[i]);
   }
   if (workspace) cudaFree(workspace);
+  if (sparse) cusparseDestroy(sparse);
   if (blas) cublasLtDestroy(blas);
   if (stream) cudaStreamDestroy(stream);
+}
+
+cusparseHandle_t GpuRuntime::Impl::cusparse() {
+  if (sparse) return sparse;
+  cuda_check(cusparseCreate(&sparse), "no cuSPARSE");
+  cuda_check(cusparseSetStream(sparse, stream), "no cuSPARSE");
+  return sparse;
 }
 
 GpuRuntime::GpuRuntime(int number) : impl_(std::make_unique<Impl>(number)) {}

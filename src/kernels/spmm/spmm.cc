@@ -1,7 +1,9 @@
 #include "kernels/spmm/spmm.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "core/has_cuda.h"
 #include "core/ref.h"
 #include "kernels/spmm/spmm_pack.h"
 #include "kernels/spmm/spmm_ref.h"
@@ -9,6 +11,8 @@
 
 namespace braid {
 namespace {
+
+constexpr int64_t kCudaLanesWidest = 4;  // channels
 
 bool reads_x(EdgeOp op) { return op != EdgeOp::copy_e; }
 bool reads_edge(EdgeOp op) { return op != EdgeOp::copy_x; }
@@ -74,6 +78,33 @@ const char* lanes_supports(const SpmmFwd& op) {
   return op.x.contiguous() && op.y.contiguous() ? sr_supports(op) : "strided";
 }
 
+bool one_factor(const SpmmFwd& op) { return op.op == EdgeOp::copy_x || (op.op == EdgeOp::mul && op.edge.dim(1) == 1); }
+
+const char* cuda_merge_supports(const SpmmFwd& op) {
+  if (picks(op.reduce)) return "max and min";
+  return one_factor(op) ? sr_supports(op) : "other messages";
+}
+
+const char* cuda_pr_supports(const SpmmFwd& op) {
+  return op.y.dim(1) > kCudaLanesWidest ? "many channels" : cuda_merge_supports(op);
+}
+
+// Also what cuSPARSE can do.
+const char* cuda_plain_supports(const SpmmFwd& op) {
+  const bool plain =
+      op.op == EdgeOp::mul && op.reduce == Reduce::sum && !op.order && !op.x_scale && !op.self && op.own == 0;
+  if (!plain || op.edge.dim(1) != 1) return "not a plain product";
+  if (op.x.dtype != DType::f32 || op.y.dtype != DType::f32) return "not F32";
+  return sr_supports(op);
+}
+
+const char* cusparse_supports(const SpmmFwd& op) {
+  const int64_t edges = op.col.dim(0);
+  if (edges == 0 || edges > std::numeric_limits<int32_t>::max()) return "no edges, or over 2^31";
+  if (edges > op.y.dim(0) * (op.x ? op.x.dim(0) : 0)) return "more edges than pairs";
+  return cuda_plain_supports(op);
+}
+
 const char* columns_supports(const SpmmBwdArg& op) {
   const auto plain = [](const auto& v) { return !v || v.contiguous(); };
   return plain(op.x) && plain(op.edge) && plain(op.arg) && plain(op.dy) && plain(op.dx) && plain(op.dedge) &&
@@ -87,7 +118,8 @@ const char* columns_supports(const SpmmBwdArg& op) {
 void check_spmm(const SpmmFwd& op) {
   const int64_t rows = op.y.dim(0), width = op.y.dim(1);
   CHECK(op.rowptr.dim(0) == rows + 1, "{}: {} row pointers, {} rows", SpmmFwd::name, op.rowptr.dim(0), rows);
-  CHECK(op.rowptr.as<int64_t>()[rows] == op.col.dim(0), "{}: {} edges", SpmmFwd::name, op.col.dim(0));
+  CHECK(op.rowptr.device != Device::cpu || op.rowptr.as<int64_t>()[rows] == op.col.dim(0), "{}: {} edges",
+        SpmmFwd::name, op.col.dim(0));
   CHECK(reads_x(op.op) == static_cast<bool>(op.x) && reads_edge(op.op) == static_cast<bool>(op.edge),
         "{}: operands of another op", SpmmFwd::name);
   CHECK(!op.edge || width % op.edge.dim(1) == 0, "{}: {} channels, {} values", SpmmFwd::name, width, op.edge.dim(1));
@@ -108,6 +140,31 @@ void check_spmm(const SpmmBwdArg& op) {
 
 std::span<const Row<SpmmFwd>> SpmmFwd::rows() {
   static constexpr Row<SpmmFwd> kRows[] = {
+      {.name = "cuda_pr",
+       .numerics = "cuda_lanes",
+       .supports = &cuda_pr_supports,
+       .run = kHasCuda ? &spmm_fwd_cuda_pr : nullptr,
+       .device = Device::cuda},
+      {.name = "cuda_sr",
+       .numerics = "cuda_pieces",
+       .supports = &sr_supports,
+       .run = kHasCuda ? &spmm_fwd_cuda_sr : nullptr,
+       .device = Device::cuda},
+      {.name = "cuda_merge",
+       .numerics = "cuda_shares",
+       .supports = &cuda_merge_supports,
+       .run = kHasCuda ? &spmm_fwd_cuda_merge : nullptr,
+       .device = Device::cuda},
+      {.name = "cuda_eb_pr",
+       .numerics = "cuda_segments",
+       .supports = &cuda_plain_supports,
+       .run = kHasCuda ? &spmm_fwd_cuda_eb_pr : nullptr,
+       .device = Device::cuda},
+      {.name = "cusparse",
+       .numerics = "cusparse",
+       .supports = &cusparse_supports,
+       .run = kHasCuda ? &spmm_fwd_cusparse : nullptr,
+       .device = Device::cuda},
       {.name = "sell", .numerics = "f32", .supports = &sell_supports, .run = &spmm_fwd_sell},
       {.name = "sr", .numerics = "f32", .supports = &sr_supports, .workspace = &spmm_sr_workspace, .run = &spmm_fwd_sr},
       {.name = "pr", .numerics = "f32_lanes", .supports = &lanes_supports, .run = &spmm_fwd_pr},

@@ -14,6 +14,12 @@ void spmm_one_row(const SpmmFwd& op, int64_t row);  // as spmm_fwd_sr does
 void spmm_fwd_sell(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_fwd_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_fwd_eb_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+// On a GPU; only with BRAID_CUDA.
+void spmm_fwd_cuda_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+void spmm_fwd_cuda_merge(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+void spmm_fwd_cuda_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+void spmm_fwd_cuda_eb_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+void spmm_fwd_cusparse(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_bwd_arg_columns(Ctx& ctx, const SpmmBwdArg& op, std::span<std::byte> workspace);
 
 }  // namespace braid
