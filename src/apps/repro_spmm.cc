@@ -12,6 +12,7 @@
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "apps/repro_spmm_gpu.h"
 #include "graph/generate.h"
 #include "io/atomic_file.h"
 #include "report/curve.h"
@@ -31,7 +32,7 @@ using nlohmann::ordered_json;
 
 struct ReproSpmmArgs {
   std::vector<int64_t> widths = {1, 2, 4, 8, 16, 32, 64, 128};
-  std::string csv, svg;
+  std::string csv, svg, device = "cpu";
   int64_t rounds = 7;
   bool quick = false, tune = false, json = false;
 };
@@ -223,6 +224,10 @@ int repro_spmm(const ReproSpmmArgs& o) {
   if (!o.csv.empty()) io::check_new_file(o.csv, ".csv");
   if (!o.svg.empty()) io::check_new_file(o.svg, ".svg");
   if (o.tune && !o.svg.empty()) fail("--svg", {.what = "does not go with --tune", .hint = "--csv"});
+  if (o.device != "cpu" && o.device != "cuda")
+    fail("--device", {.what = "no such device", .got = printable(o.device), .expected = "cpu or cuda"});
+  if (o.device == "cuda" && o.tune) fail("--tune", {.what = "does not go with --device cuda"});
+  if (o.device == "cuda") return repro_spmm_on_gpu({o.widths, o.csv, o.svg, o.rounds, o.quick, o.json});
   return o.tune ? repro_tree(o) : repro_table(o);
 }
 
@@ -232,6 +237,7 @@ Action setup_repro_spmm(Cli& cli) {
   auto o = std::make_shared<ReproSpmmArgs>();
   cli.option("--widths", o->widths, "channels, a list");
   cli.option("--rounds", o->rounds, "in which each way runs once; medians are of them");
+  cli.option("--device", o->device, "cpu, one thread; or cuda, its rows beside cuSPARSE");
   cli.option("--csv FILE", o->csv, "write the numbers; with --tune the samples");
   cli.option("--svg FILE", o->svg, "write a plot of the first graph");
   cli.flag("--tune", o->tune, "grow the tree that chooses, and print its regret on graphs left out");

@@ -7,6 +7,7 @@
 
 #include "core/device/gpu.h"
 #include "core/device/gpu_impl.cuh"
+#include "core/device/gpu_watch.cuh"
 #include "core/philox.h"
 #include "sys/check.h"
 
@@ -101,37 +102,10 @@ struct LtProduct {
   }
 };
 
-// Milliseconds between two events in a stream.
-class Watch {
- public:
-  explicit Watch(cudaStream_t stream) : stream_(stream) {
-    for (cudaEvent_t& e : events_) cuda_check(cudaEventCreate(&e), "no event");
-  }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-  ~Watch() {
-    for (cudaEvent_t e : events_) {
-      if (e) cudaEventDestroy(e);
-    }
-  }
-  void begin() { cuda_check(cudaEventRecord(events_[0], stream_), "no mark"); }
-  float end() {
-    float ms = 0;
-    cuda_check(cudaEventRecord(events_[1], stream_), "no mark");
-    cuda_check(cudaEventSynchronize(events_[1]), "a kernel failed");
-    cuda_check(cudaEventElapsedTime(&ms, events_[0], events_[1]), "no time");
-    return ms;
-  }
-
- private:
-  cudaStream_t stream_;
-  cudaEvent_t events_[2] = {};
-};
-
 cublasLtMatmulAlgo_t fastest(const LtProduct& product) {
   const std::vector<cublasLtMatmulAlgo_t> list = product.candidates();
   if (product.gpu.recording || list.size() == 1) return list[0];
-  Watch watch(product.gpu.stream);
+  GpuWatch watch(product.gpu.stream);
   size_t best = 0;
   float least = std::numeric_limits<float>::infinity();
   for (size_t i = 0; i < list.size(); ++i) {
@@ -175,7 +149,7 @@ double product_roof(GpuRuntime& gpu, DType in, int64_t n) {
   fill_random(gpu, b);
   const MutView c(y, DType::bf16, {n, n}, Device::cuda);
   gpu.product(a, b, c);
-  Watch watch(stream);
+  GpuWatch watch(stream);
   watch.begin();
   for (int r = 0; r < kRuns; ++r) gpu.product(a, b, c);
   const double ms = static_cast<double>(watch.end()) / kRuns;
@@ -187,7 +161,7 @@ double copy_roof(GpuRuntime& gpu, int64_t bytes) {
   std::byte *from = gpu.memory().take(bytes), *to = gpu.memory().take(bytes);
   cudaStream_t stream = gpu.impl().stream;
   double best = 0;
-  Watch watch(stream);
+  GpuWatch watch(stream);
   for (int r = 0; r <= kRuns; ++r) {
     watch.begin();
     cuda_check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream), "cannot copy");

@@ -1,0 +1,14 @@
+#include "sparse/gpu_times.h"
+
+#include "core/has_cuda.h"
+#include "sys/error.h"
+
+namespace braid::sparse {
+
+#if !BRAID_CUDA
+std::vector<GpuTime> times_on_gpu(const graph::Csr&, int64_t, int) {
+  fail_environment("--device", {.what = "this build has no CUDA", .hint = "cmake --preset cuda"});
+}
+#endif
+
+}  // namespace braid::sparse

@@ -1,0 +1,22 @@
+// Sparse products measured on a GPU: the problem of problem.h, by every row of spmm's table for GPUs, and by cuSPARSE
+// with descriptors and its analysis of the matrix made beforehand, as a program has them that multiplies with one
+// matrix many times.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "graph/csr.h"
+
+namespace braid::sparse {
+
+struct GpuTime {
+  std::string name;
+  double seconds = 0;   // median of the rounds; 0: it cannot run this
+  bool chosen = false;  // what the table takes unless told otherwise
+  bool library = false;
+};
+
+// Ways interleaved, recorded passes timed by events. Results are compared with the CPU's. Error without a GPU.
+std::vector<GpuTime> times_on_gpu(const graph::Csr& csr, int64_t width, int rounds);
+
+}  // namespace braid::sparse

@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+
+#include "core/device/gpu_impl.cuh"
+#include "core/device/gpu_watch.cuh"
+#include "sparse/gpu_times.h"
+#include "sparse/problem.h"
+#include "sparse/race.h"
+#include "sys/check.h"
+
+namespace braid::sparse {
+namespace {
+
+constexpr int kPasses = 10;  // of a recording
+
+// The tensors of a problem, on the GPU.
+struct OnGpu {
+  GpuRuntime& gpu;
+  std::vector<std::byte*> taken{};
+  MutView rowptr, col, x, edge, y;
+
+  OnGpu(GpuRuntime& runtime, const Problem& p)
+      : gpu(runtime),
+        rowptr(copy(p.csr().rowptr_view())),
+        col(copy(p.csr().col_view())),
+        x(copy(p.x().view())),
+        edge(copy(p.edge().view())),
+        y(copy(p.y().view())) {}
+  OnGpu(const OnGpu&) = delete;
+  OnGpu& operator=(const OnGpu&) = delete;
+  ~OnGpu() {
+    for (std::byte* data : taken) gpu.memory().give_back(data);
+  }
+  MutView copy(const View& host) {
+    const MutView device = take(host.dtype, host.shape);
+    gpu.upload(host, device);
+    return device;
+  }
+  MutView take(DType dtype, const Shape& shape) {
+    taken.push_back(gpu.memory().take(shape.count() * size_of(dtype)));
+    return {taken.back(), dtype, shape, Device::cuda};
+  }
+};
+
+// cuSPARSE with what it can prepare.
+class Prepared {
+ public:
+  Prepared(GpuRuntime& gpu, OnGpu& at, const graph::Csr& csr, cusparseSpMMAlg_t algorithm)
+      : gpu_(gpu.impl()), algorithm_(algorithm) {
+    std::vector<int32_t> narrow(csr.rowptr.begin(), csr.rowptr.end());
+    const MutView rowptr = at.copy(view_of(narrow.data(), {std::ssize(narrow)}));
+    const int64_t width = at.x.dim(1);
+    cuda_check(cusparseCreateCsr(&a_, csr.rows, csr.cols, csr.edges(), rowptr.data, at.col.data, at.edge.data,
+                                 CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_32F),
+               "no matrix");
+    cuda_check(cusparseCreateDnMat(&x_, csr.cols, width, width, at.x.data, CUDA_R_32F, CUSPARSE_ORDER_ROW),
+               "no matrix");
+    cuda_check(cusparseCreateDnMat(&y_, csr.rows, width, width, at.y.data, CUDA_R_32F, CUSPARSE_ORDER_ROW),
+               "no matrix");
+    size_t bytes = 0;
+    cuda_check(cusparseSpMM_bufferSize(gpu_.cusparse(), kPlain, kPlain, &kOne, a_, x_, &kZero, y_, CUDA_R_32F,
+                                       algorithm_, &bytes),
+               "cuSPARSE has no such product");
+    scratch_ = at.take(DType::u8, {std::max<int64_t>(1, static_cast<int64_t>(bytes))}).data;
+    cuda_check(cusparseSpMM_preprocess(gpu_.cusparse(), kPlain, kPlain, &kOne, a_, x_, &kZero, y_, CUDA_R_32F,
+                                       algorithm_, scratch_),
+               "cuSPARSE cannot prepare");
+  }
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
+  ~Prepared() {
+    if (a_) cusparseDestroySpMat(a_);
+    if (x_) cusparseDestroyDnMat(x_);
+    if (y_) cusparseDestroyDnMat(y_);
+  }
+  void run() const {
+    cuda_check(
+        cusparseSpMM(gpu_.cusparse(), kPlain, kPlain, &kOne, a_, x_, &kZero, y_, CUDA_R_32F, algorithm_, scratch_),
+        "cuSPARSE failed");
+  }
+
+ private:
+  static constexpr float kOne = 1, kZero = 0;
+  static constexpr auto kPlain = CUSPARSE_OPERATION_NON_TRANSPOSE;
+  GpuRuntime::Impl& gpu_;
+  cusparseSpMMAlg_t algorithm_;
+  cusparseSpMatDescr_t a_ = nullptr;
+  cusparseDnMatDescr_t x_ = nullptr, y_ = nullptr;
+  std::byte* scratch_ = nullptr;
+};
+
+struct Candidate {
+  GpuTime time;
+  std::function<void()> pass;
+  std::unique_ptr<GpuGraph> recording{};
+  std::vector<double> seconds{};
+};
+
+std::vector<Candidate> candidates(GpuRuntime& gpu, Ctx& ctx, OnGpu& at, const graph::Csr& csr) {
+  std::vector<Candidate> list;
+  const SpmmFwd op{.rowptr = at.rowptr, .col = at.col, .x = at.x, .edge = at.edge, .y = at.y, .op = EdgeOp::mul};
+  const Row<SpmmFwd>& chosen = choose(ctx, op);
+  for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
+    if (row.device != Device::cuda) continue;
+    std::function<void()> pass;
+    if (!refusal(row, op, Device::cuda)) pass = [&ctx, &row, op] { run_row(ctx, op, row); };
+    list.push_back(
+        {.time = {.name = row.name, .chosen = &row == &chosen, .library = row.name == std::string("cusparse")},
+         .pass = std::move(pass)});
+  }
+  for (const auto& [name, algorithm] :
+       {std::pair{"cusparse_alg2", CUSPARSE_SPMM_CSR_ALG2}, std::pair{"cusparse_alg3", CUSPARSE_SPMM_CSR_ALG3}}) {
+    const auto prepared = std::make_shared<Prepared>(gpu, at, csr, algorithm);
+    list.push_back({.time = {.name = name, .library = true}, .pass = [prepared] { prepared->run(); }});
+  }
+  return list;
+}
+
+void check_result(GpuRuntime& gpu, const OnGpu& at, const Problem& p, const std::vector<float>& want,
+                  const Candidate& c) {
+  const MutView host = p.y().mut();
+  std::fill_n(host.as<float>(), host.count(), std::numeric_limits<float>::quiet_NaN());
+  gpu.upload(p.y().view(), at.y);
+  c.pass();
+  gpu.download(at.y, host);
+  for (size_t i = 0; i < want.size(); ++i) {
+    const float got = host.as<float>()[i];
+    CHECK(std::fabs(got - want[i]) <= 1e-3f * (1 + std::fabs(want[i])), "{}: element {} is {}, not {}", c.time.name, i,
+          got, want[i]);
+  }
+}
+
+}  // namespace
+
+std::vector<GpuTime> times_on_gpu(const graph::Csr& csr, int64_t width, int rounds) {
+  GpuRuntime gpu;
+  Problem p(csr, width);
+  p.run(ways()[0])();
+  const auto* const y = p.y().view().as<float>();
+  const std::vector<float> want(y, y + p.y().view().count());
+  OnGpu at(gpu, p);
+  Arena arena;
+  Ctx ctx{.arena = arena, .gpu = &gpu};
+  std::vector<Candidate> list = candidates(gpu, ctx, at, csr);
+  for (Candidate& c : list) {
+    if (!c.pass) continue;
+    check_result(gpu, at, p, want, c);
+    c.recording = std::make_unique<GpuGraph>();
+    c.recording->record(gpu, [&] {
+      for (int i = 0; i < kPasses; ++i) c.pass();
+    });
+    c.recording->launch(gpu);  // uploads it
+  }
+  GpuWatch watch(gpu.impl().stream);
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t k = 0; k < list.size(); ++k) {
+      Candidate& c = list[(k + static_cast<size_t>(round)) % list.size()];
+      if (!c.pass) continue;
+      watch.begin();
+      c.recording->launch(gpu);
+      c.seconds.push_back(1e-3 * static_cast<double>(watch.end()) / kPasses);
+    }
+  }
+  std::vector<GpuTime> times;
+  for (Candidate& c : list) {
+    if (c.pass) c.time.seconds = median(c.seconds);
+    times.push_back(c.time);
+  }
+  return times;
+}
+
+}  // namespace braid::sparse
