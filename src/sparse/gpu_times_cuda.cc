@@ -101,7 +101,13 @@ struct Candidate {
 
 std::vector<Candidate> candidates(GpuRuntime& gpu, Ctx& ctx, OnGpu& at, const graph::Csr& csr) {
   std::vector<Candidate> list;
-  const SpmmFwd op{.rowptr = at.rowptr, .col = at.col, .x = at.x, .edge = at.edge, .y = at.y, .op = EdgeOp::mul};
+  const SpmmFwd op{.rowptr = at.rowptr,
+                   .col = at.col,
+                   .x = at.x,
+                   .edge = at.edge,
+                   .y = at.y,
+                   .op = EdgeOp::mul,
+                   .tuning = {.longest = graph::stats_of(csr).most}};
   const Row<SpmmFwd>& chosen = choose(ctx, op);
   for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
     if (row.device != Device::cuda) continue;

@@ -29,6 +29,7 @@ inline constexpr int64_t kSpmmPackWidest = 8;  // channels that a pack serves: w
 struct SpmmTuning {
   int32_t ahead = -1;        // edges whose rows of x are prefetched; 0: none, -1: by the size of x
   bool past_caches = false;  // y is written past the caches: it pays where y exceeds them
+  int64_t longest = -1;      // edges of the longest row, or more; -1: unknown. A GPU then looks for rows to cut
 };
 
 struct SpmmFwd {

@@ -92,9 +92,10 @@ struct Group {
   unsigned mask;
   int64_t number;
 };
-__device__ inline Group group_of(int log) {
+// Of the blocks from `first_block` on.
+__device__ inline Group group_of(int log, unsigned first_block = 0) {
   const int lanes = 1 << log, first = (threadIdx.x & 31) & ~(lanes - 1);
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x - first_block) * kThreads + threadIdx.x;
   return {static_cast<int>(threadIdx.x) & (lanes - 1), lanes, log == 5 ? ~0u : ((1u << lanes) - 1) << first,
           thread >> log};
 }
@@ -145,7 +146,23 @@ __device__ void write(float* p, const Values<V>& in) {
   }
 }
 
+// The last of [low, high) that `holds`, which it does for `low` and for no index behind one for which it does not. All
+// lanes of a group probe at once.
+template <class Holds>
+__device__ int64_t last_that(const Group& g, int64_t low, int64_t high, const Holds& holds) {
+  while (high - low > 1) {
+    const int64_t step = (high - low + g.lanes) / (g.lanes + 1), probe = low + (g.lane + 1) * step;
+    const unsigned yes = __ballot_sync(g.mask, probe < high && holds(probe)) & g.mask;
+    low += __popc(yes) * step;
+    high = min(high, low + step);
+  }
+  return low;
+}
 // The row that edge `e` belongs to, in [low, high): the last whose first edge is not behind it.
+__device__ inline int64_t row_of(const Group& g, const int64_t* rowptr, int64_t low, int64_t high, int64_t e) {
+  return last_that(g, low, high, [&](int64_t row) { return __ldg(rowptr + row) <= e; });
+}
+// By one lane.
 __device__ inline int64_t row_of(const int64_t* rowptr, int64_t low, int64_t high, int64_t e) {
   while (high - low > 1) {
     const int64_t middle = (low + high) / 2;
