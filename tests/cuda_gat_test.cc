@@ -143,7 +143,7 @@ TEST_F(CudaGatTest, EqualScoresAreTheMean) {
   for (const auto& [heads, part] : {std::pair<int64_t, int64_t>{4, 8}, {1, 5}, {1, 160}}) {
     const int64_t width = heads * part;
     const TestGraph g = graph(70, 74, 40, {{7, 512}, {8, 513}, {9, 1500}});
-    const Tensor x = whole(DType::f32, {74, width}), zero(arena_, DType::f32, {74, heads});
+    const Tensor x = whole(DType::f32, {74, width}), zero = whole(DType::f32, {74, heads}, 0);
     for (int64_t at = 72 * width; at < 74 * width; ++at)
       x.mut().as<float>()[at] = std::numeric_limits<float>::quiet_NaN();
     GatFwd op{.rowptr = on_gpu(list(g.rowptr)),

@@ -1,5 +1,6 @@
-// The rows of a sparse matrix that have more than `limit` edges, listed on the GPU, so that a block takes each of them
-// and a hub delays nobody. Their order in the list changes from run to run and no result with it. For .cu files.
+// The rows of a sparse matrix that have more than `limit` edges, listed on the GPU. The first blocks of a launch take
+// them one by one, those many times as long before the others, so that a hub is not what all wait for in the end. Their
+// order changes from run to run, and no result with it. For .cu files.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,20 +11,30 @@
 namespace braid {
 
 struct LongRowList {
-  const int* count;
-  const int64_t* rows;
-  int64_t limit;
+  // In memory of the GPU: the numbers of hubs and of other long rows, and of the tasks taken so far.
+  struct Counts {
+    int hubs, others, taken;
+  };
+  Counts* counts;
+  int64_t* rows;  // hubs from the front, others from the back
+  int64_t room, limit;
   int blocks;  // the first of a launch, which share the long rows
 
   __device__ bool has(int64_t edges) const { return edges > limit; }
   // Does this block share the long rows? visit(row, part) for every one of its tasks, `parts` of them a row.
   template <class Visit>
   __device__ bool shared(int parts, Visit&& visit) const {
+    __shared__ int next;
     if (static_cast<int64_t>(blockIdx.x) >= blocks) return false;
-    const int64_t tasks = static_cast<int64_t>(*count) * parts;
-    for (int64_t task = blockIdx.x; task < tasks; task += blocks)
-      visit(rows[task / parts], static_cast<int>(task % parts));
-    return true;
+    const int hubs = counts->hubs, tasks = (hubs + counts->others) * parts;
+    while (true) {
+      if (threadIdx.x == 0) next = atomicAdd(&counts->taken, 1);
+      __syncthreads();
+      const int task = next, place = task / parts;
+      __syncthreads();
+      if (task >= tasks) return true;
+      visit(place < hubs ? rows[place] : rows[room - 1 - (place - hubs)], task % parts);
+    }
   }
   // The number of this warp among those of the other blocks.
   __device__ int64_t warp(int warps) const {
@@ -31,9 +42,17 @@ struct LongRowList {
   }
 };
 
-static __global__ void list_long_rows(const int64_t* rowptr, int64_t rows, int64_t limit, int* count, int64_t* list) {
+static __global__ void list_long_rows(const int64_t* rowptr, int64_t count, LongRowList list) {
+  constexpr int64_t kHub = 8;  // times the limit
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < rows && rowptr[i + 1] - rowptr[i] > limit) list[atomicAdd(count, 1)] = i;
+  if (i >= count) return;
+  const int64_t edges = rowptr[i + 1] - rowptr[i];
+  if (!list.has(edges)) return;
+  if (list.has(edges / kHub)) {
+    list.rows[atomicAdd(&list.counts->hubs, 1)] = i;
+  } else {
+    list.rows[list.room - 1 - atomicAdd(&list.counts->others, 1)] = i;
+  }
 }
 
 // The list lies in the pool until the launches that read it are queued.
@@ -46,15 +65,13 @@ class LongRows {
     constexpr int64_t kHead = 16, kBlocks = 1024;  // blocks: enough to fill a GPU several times
     auto* stream = static_cast<cudaStream_t>(gpu.stream());
     memory_ = gpu.memory().take(kHead + most * static_cast<int64_t>(sizeof(int64_t)));
-    auto* count = reinterpret_cast<int*>(memory_);
-    auto* list = reinterpret_cast<int64_t*>(memory_ + kHead);
-    cuda_check(cudaMemsetAsync(count, 0, sizeof(int), stream), "a counter cannot be zeroed");
-    list_long_rows<<<static_cast<unsigned>((rows + 255) / 256), 256, 0, stream>>>(rowptr.as<int64_t>(), rows, limit,
-                                                                                  count, list);
-    cuda_check(cudaGetLastError(), "list_long_rows cannot be launched");
-    list_.count = count;
-    list_.rows = list;
+    list_.counts = reinterpret_cast<LongRowList::Counts*>(memory_);
+    list_.rows = reinterpret_cast<int64_t*>(memory_ + kHead);
+    list_.room = most;
     list_.blocks = static_cast<int>(std::min(kBlocks, most * parts));
+    cuda_check(cudaMemsetAsync(memory_, 0, sizeof(LongRowList::Counts), stream), "counters cannot be zeroed");
+    list_long_rows<<<static_cast<unsigned>((rows + 255) / 256), 256, 0, stream>>>(rowptr.as<int64_t>(), rows, list_);
+    cuda_check(cudaGetLastError(), "list_long_rows cannot be launched");
   }
   LongRows(const LongRows&) = delete;
   LongRows& operator=(const LongRows&) = delete;

@@ -1,8 +1,8 @@
 // Softmax over the edges of rows on a GPU. Bound by memory: forward reads and writes each value once, 8 bytes, backward
-// 16. A warp has a row whose values fit its registers; a block has a longer one and reads it twice, the second time
-// mostly from cache, the first with a running maximum. Lanes hold a head each (or four, 16 bytes) of as many edges as
-// fit a warp beside each other, so that reads are as contiguous as the row. Sums are by lane, then over lanes, then
-// over warps, in an order that depends on the row alone.
+// 16. A warp has a row whose values fit its registers, a block a longer one; where not even its registers suffice it
+// reads the row twice, the first time with a running maximum, the second time mostly from cache. Lanes hold a head each
+// (or four, 16 bytes) of as many edges as fit a warp beside each other, so that reads are as contiguous as the row.
+// Sums are by lane, then over lanes, then over warps, in an order that depends on the row alone.
 #include "core/device/cuda_check.cuh"
 #include "core/device/gpu_runtime.h"
 #include "core/device/long_rows.cuh"
@@ -60,6 +60,18 @@ __device__ float leaky_relu(float v, float slope) { return v > 0 ? v : v * slope
 // exp(v - top) where v may be what no number was larger than yet.
 __device__ float scaled(float v, float top) { return v == -INFINITY ? 0.0f : expf(v - top); }
 
+// The scores of kSteps edges of a lane; beyond the row they are -infinity.
+template <int kVec>
+__device__ void read_scores(const Args& a, int64_t begin, int64_t n, int64_t e, int64_t step, int64_t unit,
+                            float (&s)[kSteps][kVec]) {
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k, e += step) {
+    if (e < n) read<kVec>(a.x + ((begin + e) * a.units + unit) * kVec, s[k]);
+#pragma unroll
+    for (int v = 0; v < kVec; ++v) s[k][v] = e < n ? leaky_relu(s[k][v], a.slope) : -INFINITY;
+  }
+}
+
 template <int kVec>
 __device__ void short_forward(const Args& a, int64_t begin, int64_t n) {
   for (int64_t first = 0; first < a.units; first += kWarpLanes) {
@@ -67,16 +79,11 @@ __device__ void short_forward(const Args& a, int64_t begin, int64_t n) {
     float s[kSteps][kVec], top[kVec], sum[kVec] = {};
 #pragma unroll
     for (int v = 0; v < kVec; ++v) top[v] = -INFINITY;
+    read_scores<kVec>(a, begin, n, p.on ? p.slot : n, p.slots, p.unit, s);
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
-      const int64_t e = k * p.slots + p.slot;
-      const bool there = p.on && e < n;
-      if (there) read<kVec>(a.x + ((begin + e) * a.units + p.unit) * kVec, s[k]);
 #pragma unroll
-      for (int v = 0; v < kVec; ++v) {
-        s[k][v] = there ? leaky_relu(s[k][v], a.slope) : -INFINITY;
-        top[v] = fmaxf(top[v], s[k][v]);
-      }
+      for (int v = 0; v < kVec; ++v) top[v] = fmaxf(top[v], s[k][v]);
     }
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
@@ -105,20 +112,21 @@ __device__ void long_forward(const Args& a, int64_t begin, int64_t n, Partial<kV
   const int warp = warp_of_thread(), lane = lane_of_thread();
   for (int64_t first = 0; first < a.units; first += kWarpLanes) {
     const Place p(a.units, first);
-    const int64_t step = int64_t{kWarps} * p.slots;
-    const int64_t start = p.on ? int64_t{warp} * p.slots + p.slot : n;
-    float top[kVec], sum[kVec] = {};
+    const int64_t step = int64_t{kWarps} * p.slots, start = p.on ? int64_t{warp} * p.slots + p.slot : n;
+    const bool once = n <= kSteps * step;  // all of the row is in registers
+    float s[kSteps][kVec], top[kVec], sum[kVec] = {};
 #pragma unroll
     for (int v = 0; v < kVec; ++v) top[v] = -INFINITY;
-#pragma unroll 2
-    for (int64_t e = start; e < n; e += step) {
-      float s[kVec];
-      read<kVec>(a.x + ((begin + e) * a.units + p.unit) * kVec, s);
+    for (int64_t e = start; e < n; e += kSteps * step) {
+      read_scores<kVec>(a, begin, n, e, step, p.unit, s);
 #pragma unroll
       for (int v = 0; v < kVec; ++v) {
-        s[v] = leaky_relu(s[v], a.slope);
-        const float next = fmaxf(top[v], s[v]);
-        sum[v] = sum[v] * scaled(top[v], next) + scaled(s[v], next);
+        float next = top[v];
+#pragma unroll
+        for (int k = 0; k < kSteps; ++k) next = fmaxf(next, s[k][v]);
+        sum[v] *= scaled(top[v], next);
+#pragma unroll
+        for (int k = 0; k < kSteps; ++k) sum[v] += scaled(s[k][v], next);
         top[v] = next;
       }
     }
@@ -137,13 +145,15 @@ __device__ void long_forward(const Args& a, int64_t begin, int64_t n, Partial<kV
       for (int w = 0; w < kWarps; ++w) sum[v] += sums[w][own][v] * scaled(tops[w][own][v], top[v]);
     }
     __syncthreads();
-    for (int64_t e = start; e < n; e += step) {
-      const int64_t at = ((begin + e) * a.units + p.unit) * kVec;
-      float s[kVec];
-      read<kVec>(a.x + at, s);
+    for (int64_t e = start; e < n; e += kSteps * step) {
+      if (!once) read_scores<kVec>(a, begin, n, e, step, p.unit, s);
 #pragma unroll
-      for (int v = 0; v < kVec; ++v) s[v] = expf(leaky_relu(s[v], a.slope) - top[v]) / sum[v];
-      write<kVec>(a.out + at, s);
+      for (int k = 0; k < kSteps; ++k) {
+        if (e + k * step >= n) continue;
+#pragma unroll
+        for (int v = 0; v < kVec; ++v) s[k][v] = scaled(s[k][v], top[v]) / sum[v];
+        write<kVec>(a.out + ((begin + e + k * step) * a.units + p.unit) * kVec, s[k]);
+      }
     }
   }
 }
@@ -189,16 +199,25 @@ __device__ void long_backward(const Args& a, int64_t begin, int64_t n, Partial<k
   const int warp = warp_of_thread(), lane = lane_of_thread();
   for (int64_t first = 0; first < a.units; first += kWarpLanes) {
     const Place p(a.units, first);
-    const int64_t step = int64_t{kWarps} * p.slots;
-    const int64_t start = p.on ? int64_t{warp} * p.slots + p.slot : n;
-    float y[kVec], dy[kVec], mean[kVec] = {};
-#pragma unroll 2
-    for (int64_t e = start; e < n; e += step) {
-      const int64_t at = ((begin + e) * a.units + p.unit) * kVec;
-      read<kVec>(a.y + at, y);
-      read<kVec>(a.dy + at, dy);
+    const int64_t step = int64_t{kWarps} * p.slots, start = p.on ? int64_t{warp} * p.slots + p.slot : n;
+    const bool once = n <= kSteps * step;
+    float y[kSteps][kVec], dy[kSteps][kVec], mean[kVec] = {};
+    const auto at = [&](int64_t e) { return ((begin + e) * a.units + p.unit) * kVec; };
+    const auto load = [&](int64_t e) {
 #pragma unroll
-      for (int v = 0; v < kVec; ++v) mean[v] += y[v] * dy[v];
+      for (int k = 0; k < kSteps; ++k) {
+        if (e + k * step >= n) continue;
+        read<kVec>(a.y + at(e + k * step), y[k]);
+        read<kVec>(a.dy + at(e + k * step), dy[k]);
+      }
+    };
+    for (int64_t e = start; e < n; e += kSteps * step) {
+      load(e);
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+        for (int v = 0; v < kVec; ++v) mean[v] += e + k * step < n ? y[k][v] * dy[k][v] : 0.0f;
+      }
     }
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
@@ -212,11 +231,12 @@ __device__ void long_backward(const Args& a, int64_t begin, int64_t n, Partial<k
       for (int w = 0; w < kWarps; ++w) mean[v] += sums[w][lane % p.width][v];
     }
     __syncthreads();
-    for (int64_t e = start; e < n; e += step) {
-      const int64_t at = ((begin + e) * a.units + p.unit) * kVec;
-      read<kVec>(a.y + at, y);
-      read<kVec>(a.dy + at, dy);
-      put_gradient<kVec>(a, at, y, dy, mean);
+    for (int64_t e = start; e < n; e += kSteps * step) {
+      if (!once) load(e);
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+        if (e + k * step < n) put_gradient<kVec>(a, at(e + k * step), y[k], dy[k], mean);
+      }
     }
   }
 }

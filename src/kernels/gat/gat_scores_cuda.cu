@@ -9,28 +9,36 @@
 namespace braid {
 namespace {
 
+constexpr int kNodes = 4;  // that a group of lanes takes at once, so that their reads overlap
+
 template <int kVec, class X>
 __global__ void __launch_bounds__(kGatThreads)
     scores_fwd_kernel(const X* x, int64_t x_stride, const float* a_src, const float* a_dst, float* right, float* left,
-                      int64_t pairs, int heads, int64_t part, int group) {
-  const int64_t groups = kGatThreads / group;
-  const int64_t pair = blockIdx.x * groups + static_cast<int>(threadIdx.x) / group;
-  float src = 0, dst = 0;
-  if (pair < pairs) {
-    const int64_t first = pair % heads * part;
-    const X* row = x + pair / heads * x_stride + first;
-    for (int64_t c = static_cast<int>(threadIdx.x) % group * kVec; c < part; c += int64_t{group} * kVec) {
-      float v[kVec], s[kVec], d[kVec];
-      read<kVec>(row + c, v);
-      read<kVec>(a_src + first + c, s);
-      read<kVec>(a_dst + first + c, d);
+                      int64_t nodes, int heads, int64_t part, int group) {
+  const int64_t task = int64_t{blockIdx.x} * (kGatThreads / group) + static_cast<int>(threadIdx.x) / group;
+  const int64_t node = task / heads * kNodes, head = task % heads;
+  float src[kNodes] = {}, dst[kNodes] = {};
+  for (int64_t c = static_cast<int>(threadIdx.x) % group * kVec; c < part; c += int64_t{group} * kVec) {
+    float v[kNodes][kVec], s[kVec], d[kVec];
 #pragma unroll
-      for (int n = 0; n < kVec; ++n) src = fmaf(s[n], v[n], src), dst = fmaf(d[n], v[n], dst);
+    for (int k = 0; k < kNodes; ++k)
+      if (node + k < nodes) read<kVec>(x + (node + k) * x_stride + head * part + c, v[k]);
+    read<kVec>(a_src + head * part + c, s);
+    read<kVec>(a_dst + head * part + c, d);
+#pragma unroll
+    for (int k = 0; k < kNodes; ++k) {
+      if (node + k >= nodes) continue;
+#pragma unroll
+      for (int n = 0; n < kVec; ++n) src[k] = fmaf(s[n], v[k][n], src[k]), dst[k] = fmaf(d[n], v[k][n], dst[k]);
     }
   }
-  src = group_sum(src, group);
-  dst = group_sum(dst, group);
-  if (pair < pairs && threadIdx.x % group == 0) right[pair] = src, left[pair] = dst;
+#pragma unroll
+  for (int k = 0; k < kNodes; ++k) {
+    src[k] = group_sum(src[k], group);
+    dst[k] = group_sum(dst[k], group);
+    const int64_t own = (node + k) * heads + head;
+    if (node + k < nodes && threadIdx.x % group == 0) right[own] = src[k], left[own] = dst[k];
+  }
 }
 
 template <class X>
@@ -108,14 +116,15 @@ __global__ void __launch_bounds__(kWarpLanes* kWarpLanes)
 template <class X>
 void forward(Ctx& ctx, const GatScoresFwd& op) {
   constexpr int kVec = 16 / static_cast<int>(sizeof(X));
-  const int64_t heads = op.left.dim(1), part = op.x.dim(1) / heads, pairs = op.left.count();
+  const int64_t heads = op.left.dim(1), part = op.x.dim(1) / heads, nodes = op.x.dim(0);
   const bool vectors = part % kVec == 0 && vectors_fit(kVec, {op.x, op.a_src, op.a_dst});
   const int group = gat_group(part, vectors ? kVec : 1);
-  const int64_t blocks = (pairs + kGatThreads / group - 1) / (kGatThreads / group);
+  const int64_t tasks = (nodes + kNodes - 1) / kNodes * heads, own = kGatThreads / group;
   const auto go = [&](auto* kernel) {
-    kernel<<<static_cast<unsigned>(blocks), kGatThreads, 0, static_cast<cudaStream_t>(ctx.gpu->stream())>>>(
+    kernel<<<static_cast<unsigned>((tasks + own - 1) / own), kGatThreads, 0,
+             static_cast<cudaStream_t>(ctx.gpu->stream())>>>(
         reinterpret_cast<const X*>(op.x.data), op.x.stride(0), op.a_src.as<float>(), op.a_dst.as<float>(),
-        op.right.as<float>(), op.left.as<float>(), pairs, static_cast<int>(heads), part, group);
+        op.right.as<float>(), op.left.as<float>(), nodes, static_cast<int>(heads), part, group);
   };
   vectors ? go(&scores_fwd_kernel<kVec, X>) : go(&scores_fwd_kernel<1, X>);
   cuda_check(cudaGetLastError(), "gat_scores_fwd cannot be launched");

@@ -24,12 +24,12 @@ const char* hwy_supports(const SddmmFwd& op) {
 
 const char* cuda_supports(const SddmmFwd& op) {
   if (const char* reason = hwy_supports(op)) return reason;
-  constexpr int64_t kWidest = 1 << 25;  // values of 32 edges are counted in 32 bits
+  constexpr int64_t kWidest = 1 << 17;  // so that positions in 32 edges are divided by a product
   for (const View& v : {op.u, op.v}) {
     if (v.dtype != DType::f32 && v.dtype != DType::bf16) return "neither F32 nor BF16";
     if (v && v.dim(1) > kWidest) return "too wide";
   }
-  return nullptr;
+  return op.rowptr.dim(0) < int64_t{1} << 31 ? nullptr : "too many rows";
 }
 
 }  // namespace

@@ -12,6 +12,16 @@ namespace braid {
 namespace {
 
 constexpr int kWarps = 8;
+constexpr int kChunks = 4;  // of 32 edges that a warp takes, so that it seldom searches all rows
+
+// n / by for 0 <= n < 32 by and by <= 2^17.
+struct Divisor {
+  int by;
+  uint64_t inverse;
+  explicit Divisor(int d)
+      : by(d), inverse(((uint64_t{1} << 40) + static_cast<uint64_t>(d) - 1) / static_cast<uint64_t>(d)) {}
+  __device__ int quotient(int n) const { return static_cast<int>(static_cast<uint64_t>(n) * inverse >> 40); }
+};
 
 template <class X>
 struct Args {
@@ -24,8 +34,9 @@ struct Args {
   float* y;
   float scale;
   PairOp op;
-  int width, values;
-  int group;  // lanes that share a dot, a power of two
+  int width, values, part;
+  int group;        // lanes that share a dot, a power of two
+  Divisor divisor;  // of pairs by values, or of vectors of channels by those of an edge
 };
 
 // The last row in [low, high] that begins at or before edge e; row `low` does.
@@ -51,12 +62,23 @@ __device__ int64_t row_of_warp(const int64_t* rowptr, int64_t low, int64_t high,
   return low;
 }
 
+// The sums of four numbers over `group` lanes, a power of two from 4: lane l of a group gets that of number l / (group
+// / 4). Halves of the lanes keep halves of the numbers, so that it takes 3 exchanges and those of one sum over group
+// / 4.
+__device__ float sum_of_four(const float (&v)[4], int group) {
+  const int lane = lane_of_thread();
+  const bool high = (lane & (group / 2)) != 0, odd = (lane & (group / 4)) != 0;
+  const float a = __shfl_xor_sync(kAllLanes, high ? v[0] : v[2], group / 2) + (high ? v[2] : v[0]);
+  const float b = __shfl_xor_sync(kAllLanes, high ? v[1] : v[3], group / 2) + (high ? v[3] : v[1]);
+  return group_sum(__shfl_xor_sync(kAllLanes, odd ? a : b, group / 4) + (odd ? b : a), group / 4);
+}
+
 // Pairs of an edge and a value, 32 at a time: groups of lanes take them in turn, a few at once so that their reads
 // overlap, and each lane keeps the result it stores.
 template <int kVec, class X>
-__device__ void dots(const Args<X>& a, int64_t first, int count, int64_t row, int source) {
+__device__ void dots(const Args<X>& a, int64_t first, int count, int64_t low, int row, int source) {
   constexpr int kBatch = 4;
-  const int lane = lane_of_thread(), part = a.width / a.values, groups = kWarpLanes / a.group;
+  const int lane = lane_of_thread(), groups = kWarpLanes / a.group;
   for (int block = 0; block < a.values; ++block) {
     float mine = 0;
     for (int from = 0; from < a.group; from += kBatch) {
@@ -65,30 +87,43 @@ __device__ void dots(const Args<X>& a, int64_t first, int count, int64_t row, in
 #pragma unroll
       for (int b = 0; b < kBatch; ++b) {
         const int step = min(from + b, a.group - 1), pair = block * kWarpLanes + step * groups + lane / a.group;
-        const int e = pair / a.values, channel = pair % a.values * part;
-        const int64_t i = __shfl_sync(kAllLanes, row, e), j = __shfl_sync(kAllLanes, source, e);
+        const int e = a.divisor.quotient(pair), channel = (pair - e * a.values) * a.part;
+        const int64_t i = low + __shfl_sync(kAllLanes, row, e), j = __shfl_sync(kAllLanes, source, e);
         u[b] = e < count && from + b < a.group ? a.u + i * a.u_stride + channel : nullptr;
-        v[b] = a.v ? a.v + j * a.v_stride + channel : nullptr;
+        v[b] = a.v + j * a.v_stride + channel;
       }
-      for (int c = lane % a.group * kVec; c < part; c += a.group * kVec) {
+      for (int c = lane % a.group * kVec; c < a.part; c += a.group * kVec) {
+        float left[kBatch][kVec] = {}, right[kBatch][kVec];
 #pragma unroll
         for (int b = 0; b < kBatch; ++b) {
-          if (!u[b]) continue;
-          float left[kVec], right[kVec];
-          read<kVec>(u[b] + c, left);
-          if (a.v) read<kVec>(v[b] + c, right);
 #pragma unroll
-          for (int n = 0; n < kVec; ++n) sums[b] = a.v ? fmaf(left[n], right[n], sums[b]) : sums[b] + left[n];
+          for (int n = 0; n < kVec; ++n) right[b][n] = 1;
+          if (!u[b]) continue;
+          read<kVec>(u[b] + c, left[b]);
+          if (a.v) read<kVec>(v[b] + c, right[b]);
+        }
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b) {
+#pragma unroll
+          for (int n = 0; n < kVec; ++n) sums[b] = fmaf(left[b][n], right[b][n], sums[b]);
         }
       }
+      if (a.group >= kBatch) {
+        // This lane's pair is number lane / groups of the block: of this batch, or not.
+        const int b = lane / groups - from, quarter = a.group / 4;
+        const float sum = sum_of_four(sums, a.group);
+        const float got = __shfl_sync(kAllLanes, sum, lane % groups * a.group + (b & 3) * quarter);
+        if (b >= 0 && b < kBatch) mine = got;
+      } else {
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const float sum = __shfl_sync(kAllLanes, group_sum(sums[b], a.group), lane % groups * a.group);
-        if (lane / groups == from + b) mine = sum;
+        for (int b = 0; b < kBatch; ++b) {
+          const float sum = __shfl_sync(kAllLanes, group_sum(sums[b], a.group), lane % groups * a.group);
+          if (lane / groups == from + b) mine = sum;
+        }
       }
     }
-    const int pair = block * kWarpLanes + lane, e = pair / a.values;
-    const int64_t i = __shfl_sync(kAllLanes, row, e), at = first * a.values + pair;
+    const int pair = block * kWarpLanes + lane, e = a.divisor.quotient(pair);
+    const int64_t i = low + __shfl_sync(kAllLanes, row, e), at = first * a.values + pair;
     if (e >= count) continue;
     mine *= a.scale * (a.u_scale ? a.u_scale[i] : 1.0f);
     if (a.op == PairOp::square) mine /= a.edge[at] * a.edge[at];
@@ -115,12 +150,12 @@ __device__ float pair(PairOp op, float u, float v) {
 
 // Channel by channel: the values of 32 edges lie beside each other.
 template <int kVec, class X>
-__device__ void pairs(const Args<X>& a, int64_t first, int count, int64_t row, int source) {
-  const int units = a.width / kVec;
+__device__ void pairs(const Args<X>& a, int64_t first, int count, int64_t low, int row, int source) {
+  const int units = a.divisor.by;
 #pragma unroll 4
   for (int block = 0; block < units; ++block) {
-    const int unit = block * kWarpLanes + lane_of_thread(), e = unit / units, c = unit % units * kVec;
-    const int64_t i = __shfl_sync(kAllLanes, row, e), j = __shfl_sync(kAllLanes, source, e);
+    const int unit = block * kWarpLanes + lane_of_thread(), e = a.divisor.quotient(unit), c = (unit - e * units) * kVec;
+    const int64_t i = low + __shfl_sync(kAllLanes, row, e), j = __shfl_sync(kAllLanes, source, e);
     if (e >= count) continue;
     float u[kVec] = {}, v[kVec] = {};
     if (a.u) read<kVec>(a.u + i * a.u_stride + c, u);
@@ -133,47 +168,56 @@ __device__ void pairs(const Args<X>& a, int64_t first, int count, int64_t row, i
 
 template <int kVec, class X>
 __global__ void __launch_bounds__(kWarps* kWarpLanes) sddmm_kernel(Args<X> a) {
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + warp_of_thread()) * kWarpLanes;
-  if (first >= a.edges) return;
-  const int count = static_cast<int>(min(static_cast<int64_t>(kWarpLanes), a.edges - first));
-  const int64_t last = first + count - 1, own = min(first + lane_of_thread(), last), end = a.rows - 1;
-  const int64_t from = row_of_warp(a.rowptr, 0, end, first), near = min(end, from + kWarpLanes);
-  const int64_t to = row_of_warp(a.rowptr, from, a.rowptr[near] > last ? near : end, last);
-  const int64_t row = row_of(a.rowptr, from, to, own);
-  const int source = a.col[own];
-  if (a.op == PairOp::dot || a.op == PairOp::square) {
-    dots<kVec>(a, first, count, row, source);
-  } else {
-    pairs<kVec>(a, first, count, row, source);
+  const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kWarps + warp_of_thread()) * kChunks * kWarpLanes;
+  if (begin >= a.edges) return;
+  const int64_t stop = min(a.edges, begin + kChunks * kWarpLanes), end = a.rows - 1;
+  int64_t low = row_of_warp(a.rowptr, 0, end, begin);
+  for (int64_t first = begin; first < stop; first += kWarpLanes) {
+    const int count = static_cast<int>(min(static_cast<int64_t>(kWarpLanes), stop - first));
+    const int64_t last = first + count - 1, own = min(first + lane_of_thread(), last);
+    const int64_t near = min(end, low + kWarpLanes);
+    const int64_t high = row_of_warp(a.rowptr, low, a.rowptr[near] > last ? near : end, last);
+    const int row = static_cast<int>(row_of(a.rowptr, low, high, own) - low), source = a.col[own];
+    if (a.op == PairOp::dot || a.op == PairOp::square) {
+      dots<kVec>(a, first, count, low, row, source);
+    } else {
+      pairs<kVec>(a, first, count, low, row, source);
+    }
+    low = high;
   }
 }
 
 template <class X>
 void launch(Ctx& ctx, const SddmmFwd& op) {
   constexpr int kVec = 16 / static_cast<int>(sizeof(X));
-  const View& any = op.u ? op.u : op.v;
+  const bool sums = op.op == PairOp::dot || op.op == PairOp::square;
+  const View &u = op.u ? op.u : op.v, &v = op.v ? op.v : op.u;
+  const auto width = static_cast<int>(u.dim(1)), values = static_cast<int>(op.y.dim(1));
+  const int part = sums ? width / values : width;
+  const bool vectors =
+      part % kVec == 0 && vectors_fit(kVec, {u, v}) && reinterpret_cast<uintptr_t>(op.y.data) % 16 == 0;
+  const int vec = vectors ? kVec : 1;
   Args<X> a{.rowptr = op.rowptr.as<int64_t>(),
             .col = op.col.as<int32_t>(),
             .rows = op.rowptr.dim(0) - 1,
             .edges = op.col.dim(0),
             .u = reinterpret_cast<const X*>(op.u.data),
             .v = reinterpret_cast<const X*>(op.v.data),
-            .u_stride = op.u.stride(0),
-            .v_stride = op.v.stride(0),
+            .u_stride = u.stride(0),
+            .v_stride = v.stride(0),
             .u_scale = op.u_scale ? op.u_scale.as<float>() : nullptr,
             .edge = op.edge ? op.edge.as<float>() : nullptr,
             .y = op.y.as<float>(),
             .scale = op.scale,
             .op = op.op,
-            .width = static_cast<int>(any.dim(1)),
-            .values = static_cast<int>(op.y.dim(1))};
-  const bool sums = op.op == PairOp::dot || op.op == PairOp::square;
-  const int part = sums ? a.width / a.values : a.width;
-  const bool vectors = part % kVec == 0 && vectors_fit(kVec, {op.u ? op.u : op.v, op.v ? op.v : op.u}) &&
-                       reinterpret_cast<uintptr_t>(op.y.data) % 16 == 0;
-  for (a.group = 1; a.group < kWarpLanes && a.group * (vectors ? kVec : 1) < part;) a.group *= 2;
-  const int64_t warps = (a.edges + kWarpLanes - 1) / kWarpLanes;
-  const auto blocks = static_cast<unsigned>((warps + kWarps - 1) / kWarps);
+            .width = width,
+            .values = values,
+            .part = part,
+            .group = 1,
+            .divisor = Divisor(sums ? values : width / vec)};
+  while (a.group < kWarpLanes && a.group * vec < part) a.group *= 2;
+  const int64_t chunk = int64_t{kWarps} * kChunks * kWarpLanes;
+  const auto blocks = static_cast<unsigned>((a.edges + chunk - 1) / chunk);
   auto* stream = static_cast<cudaStream_t>(ctx.gpu->stream());
   if (vectors) {
     sddmm_kernel<kVec><<<blocks, kWarps * kWarpLanes, 0, stream>>>(a);
