@@ -1,6 +1,6 @@
 #include "kernels/gat/gat.h"
 
-#include <algorithm>
+#include <initializer_list>
 
 #include "core/has_cuda.h"
 #include "core/ref.h"
@@ -103,26 +103,29 @@ const char* bwd_supports(const GatBwd& op) {
   return plain(op.x, op.y, op.dy, op.dx, op.left, op.right, op.top, op.sum, op.dleft, op.dright) ? nullptr : "strided";
 }
 
-// Numbers of nodes, F32 or BF16.
-bool are_floats(std::initializer_list<View> views) {
-  return std::all_of(views.begin(), views.end(),
-                     [](const View& v) { return v.dtype == DType::f32 || v.dtype == DType::bf16; });
+// What is read by the rows for GPUs.
+const char* gpu_supports(std::initializer_list<View> views) {
+  for (const View& v : views) {
+    if (v.dtype != DType::f32 && v.dtype != DType::bf16) return "neither F32 nor BF16";
+    if (v.stride(0) >= int64_t{1} << 31) return "rows too far apart";
+  }
+  return nullptr;
 }
 const char* scores_cuda_supports(const GatScoresFwd& op) {
-  if (!are_floats({op.x})) return "neither F32 nor BF16";
-  return scores_supports(op);
+  const char* reason = gpu_supports({op.x});
+  return reason ? reason : scores_supports(op);
 }
 const char* scores_bwd_cuda_supports(const GatScoresBwd& op) {
-  if (!are_floats({op.x})) return "neither F32 nor BF16";
-  return scores_bwd_supports(op);
+  const char* reason = gpu_supports({op.x});
+  return reason ? reason : scores_bwd_supports(op);
 }
 const char* fwd_cuda_supports(const GatFwd& op) {
-  if (!are_floats({op.x, op.y})) return "neither F32 nor BF16";
-  return fwd_supports(op);
+  const char* reason = gpu_supports({op.x, op.y});
+  return reason ? reason : fwd_supports(op);
 }
 const char* bwd_cuda_supports(const GatBwd& op) {
-  if (!are_floats({op.x, op.y})) return "neither F32 nor BF16";
-  return bwd_supports(op);
+  const char* reason = gpu_supports({op.x, op.y, op.dy});
+  return reason ? reason : bwd_supports(op);
 }
 
 template <class Op>

@@ -26,14 +26,14 @@ struct Common {
 template <class X>
 struct LeftArgs : Common {
   const X* x;
-  int64_t x_stride;
+  int x_stride;
   const float *left, *top, *sum;
   RowsIn y, dy;
   float* dleft;
 };
 struct SourceArgs : Common {
   const float* dy;
-  int64_t dy_stride;
+  int dy_stride;
   RowsIn x;
   float *dx, *dright;
 };
@@ -71,13 +71,13 @@ __device__ LeftSum left_sum(const LeftArgs<X>& a, int64_t row, int head, int64_t
     const int64_t channel = head * a.part + first;
     float acc[1][kTiles][kVec] = {}, y[kTiles][kVec] = {};
     gat_chunks(a.col, begin, edges, row, row < a.loops, from, step, [&](int source, int count) {
-      float weight[1] = {0};
+      float weight = 0;
       if (lane_of_thread() < count) {
         const float s = left + a.right[int64_t{source} * a.heads + head];
-        weight[0] = expf(gat_leaky_relu(s, a.slope) - top) / sum * (s > 0 ? 1.0f : a.slope);
+        weight = expf(gat_leaky_relu(s, a.slope) - top) / sum * (s > 0 ? 1.0f : a.slope);
       }
-      if (first == 0) total.slopes += group_sum(weight[0]);
-      gat_gather<kVec, kTiles, 1>(a.x + channel, a.x_stride, strip, count, source, weight, acc);
+      if (first == 0) total.slopes += group_sum(weight);
+      gat_gather<kVec, kTiles, 1>(a.x + channel, a.x_stride, strip, count, source, weight, 1.0f, acc);
     });
     gat_sum_groups<kVec, kTiles>(acc[0], strip.group);
     total.dots += dot(strip, a.dy, row, channel, acc[0]);
@@ -99,7 +99,8 @@ __device__ void put_left(const LeftArgs<X>& a, int64_t row, int head, const Left
 }
 
 template <int kVec, int kTiles, class X>
-__global__ void __launch_bounds__(kGatThreads) gat_left_kernel(LeftArgs<X> a, LongRowList longs) {
+__global__ void __launch_bounds__(kGatThreads, gat_blocks(kVec, kTiles))
+    gat_left_kernel(LeftArgs<X> a, LongRowList longs) {
   __shared__ float dots[kGatWarps], slopes[kGatWarps];
   const int warp = warp_of_thread();
   const bool shared = longs.shared(a.heads, [&](int64_t row, int head) {
@@ -127,16 +128,16 @@ __device__ float source_sum(const SourceArgs& a, int64_t node, int head, const G
   const float right = a.right[node * a.heads + head];
   float means = 0;
   gat_chunks(a.col, begin, edges, node, node < a.loops, from, step, [&](int row, int count) {
-    float weight[2] = {0, 0}, mean = 0;
+    float weight = 0, mean = 0;
     if (lane_of_thread() < count) {
       const float4 stats = __ldg(a.stats + int64_t{row} * a.heads + head);
       const float s = stats.x + right;
-      weight[0] = expf(gat_leaky_relu(s, a.slope) - stats.y) / stats.z;
-      weight[1] = weight[0] * (s > 0 ? 1.0f : a.slope);
-      mean = stats.w;
+      weight = expf(gat_leaky_relu(s, a.slope) - stats.y) / stats.z;
+      mean = weight * (s > 0 ? 1.0f : a.slope) * stats.w;
+      if (!(s > 0)) weight = -weight;
     }
-    if (strip.first == 0) means += group_sum(weight[1] * mean);
-    gat_gather<kVec, kTiles, 2>(a.dy + channel, a.dy_stride, strip, count, row, weight, acc);
+    if (strip.first == 0) means += group_sum(mean);
+    gat_gather<kVec, kTiles, 2>(a.dy + channel, a.dy_stride, strip, count, row, weight, a.slope, acc);
   });
 #pragma unroll
   for (int s = 0; s < 2; ++s) gat_sum_groups<kVec, kTiles>(acc[s], strip.group);
@@ -197,7 +198,8 @@ __device__ void source_long(const SourceArgs& a, int64_t node, int head, Merged<
 }
 
 template <int kVec, int kTiles>
-__global__ void __launch_bounds__(kGatThreads) gat_source_kernel(SourceArgs a, LongRowList longs) {
+__global__ void __launch_bounds__(kGatThreads, gat_blocks(kVec, kTiles))
+    gat_source_kernel(SourceArgs a, LongRowList longs) {
   __shared__ __align__(16) Merged<GatStrip<kVec, kTiles>::kMost> all;
   if (longs.shared(a.heads, [&](int64_t node, int head) { source_long<kVec, kTiles>(a, node, head, all); })) return;
   const int64_t task = longs.warp(kGatWarps), node = task / a.heads;
@@ -226,7 +228,7 @@ void left_pass(Ctx& ctx, const GatBwd& op, Common shared) {
   shared.group = gat_group(shared.part, vectors ? kVec : 1);
   const LeftArgs<X> a{shared,
                       reinterpret_cast<const X*>(op.x.data),
-                      op.x.stride(0),
+                      static_cast<int>(op.x.stride(0)),
                       op.left.as<float>(),
                       op.top.as<float>(),
                       op.sum.as<float>(),
@@ -253,7 +255,7 @@ void source_pass(Ctx& ctx, const GatBwd& op, Common shared) {
   shared.col = op.out_col.as<int32_t>();
   shared.nodes = op.x.dim(0);
   shared.group = gat_group(shared.part, vectors ? kVec : 1);
-  const SourceArgs a{shared,       op.dy.as<float>(), op.dy.stride(0),
+  const SourceArgs a{shared,       op.dy.as<float>(), static_cast<int>(op.dy.stride(0)),
                      RowsIn(op.x), op.dx.as<float>(), op.dright.as<float>()};
   const LongRows longs(*ctx.gpu, op.out_rowptr, op.out_col.dim(0), kGatLongRow, a.heads);
   const auto go = [&](auto* kernel) {

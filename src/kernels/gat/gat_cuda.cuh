@@ -10,6 +10,8 @@
 namespace braid {
 
 constexpr int kGatWarps = 8, kGatThreads = kGatWarps * kWarpLanes;
+// Blocks that a multiprocessor has registers for: few sums leave room for more warps, that is for more reads in flight.
+constexpr int gat_blocks(int vec, int tiles) { return vec * tiles <= 4 ? 4 : 1; }
 // A longer row is a block's: each of its warps has two chunks or more.
 constexpr int64_t kGatLongRow = 2 * kGatThreads;
 
@@ -26,26 +28,26 @@ struct GatStrip {
   __device__ bool writes() const { return lane_of_thread() < group; }
 };
 
-// acc[set] += weight[set] x[source] over the edges of `count` lanes; lanes beyond have weights of 0. `x` begins at the
-// strip's first channel.
+// acc[0] += weight x[source] over the edges of `count` lanes; lanes beyond have weights of 0. With two sets acc[0] gets
+// |weight| x and acc[1] the same times `slope` where the weight is negative: its sign says on which side of leaky_relu
+// the score was. `x` begins at the strip's first channel.
 template <int kVec, int kTiles, int kSets, class X>
-__device__ void gat_gather(const X* x, int64_t stride, const GatStrip<kVec, kTiles>& strip, int count, int source,
-                           const float (&weight)[kSets], float (&acc)[kSets][kTiles][kVec]) {
+__device__ __forceinline__ void gat_gather(const X* x, int stride, const GatStrip<kVec, kTiles>& strip, int count,
+                                           int source, float weight, float slope, float (&acc)[kSets][kTiles][kVec]) {
   constexpr int kBatch = kTiles == 1 ? 4 : 1;
   const int groups = kWarpLanes / strip.group;
   for (int from = 0; from < count; from += groups * kBatch) {
-    float v[kBatch][kTiles][kVec], w[kBatch][kSets];
+    float v[kBatch][kTiles][kVec], w[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const int e = from + b * groups + lane_of_thread() / strip.group, lane = e % kWarpLanes;
-      const int64_t j = __shfl_sync(kAllLanes, source, lane);
-#pragma unroll
-      for (int s = 0; s < kSets; ++s) w[b][s] = __shfl_sync(kAllLanes, weight[s], lane);
+      const int e = from + b * groups + lane_of_thread() / strip.group;
+      const int j = __shfl_sync(kAllLanes, source, e % kWarpLanes);
+      w[b] = __shfl_sync(kAllLanes, weight, e % kWarpLanes);
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
         const int c = strip.channel(t);
         if (e < count && c < strip.width) {
-          read<kVec>(x + j * stride + c, v[b][t]);
+          read<kVec>(x + c + int64_t{j} * stride, v[b][t]);
         } else {
 #pragma unroll
           for (int n = 0; n < kVec; ++n) v[b][t][n] = 0;
@@ -54,12 +56,13 @@ __device__ void gat_gather(const X* x, int64_t stride, const GatStrip<kVec, kTil
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
+      const float first = kSets == 2 ? fabsf(w[b]) : w[b], second = w[b] < 0 ? first * slope : first;
 #pragma unroll
-      for (int s = 0; s < kSets; ++s) {
+      for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-        for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-          for (int n = 0; n < kVec; ++n) acc[s][t][n] = fmaf(w[b][s], v[b][t][n], acc[s][t][n]);
+        for (int n = 0; n < kVec; ++n) {
+          acc[0][t][n] = fmaf(first, v[b][t][n], acc[0][t][n]);
+          if constexpr (kSets == 2) acc[1][t][n] = fmaf(second, v[b][t][n], acc[1][t][n]);
         }
       }
     }

@@ -17,7 +17,7 @@ struct Args {
   const int32_t* col;
   int64_t rows;
   const X* x;
-  int64_t x_stride;
+  int x_stride;
   const float *left, *right;
   RowsOut y;
   float *top, *sum;
@@ -54,9 +54,9 @@ __device__ void attend(const Args<X>& a, int64_t row, int head, const GatStrip<k
       }
       got.top = top;
     }
-    const float weight[1] = {there ? expf(score - top) : 0.0f};
-    got.sum += group_sum(weight[0]);
-    gat_gather<kVec, kTiles, 1>(x, a.x_stride, strip, count, source, weight, got.acc);
+    const float weight = there ? expf(score - top) : 0.0f;
+    got.sum += group_sum(weight);
+    gat_gather<kVec, kTiles, 1>(x, a.x_stride, strip, count, source, weight, 1.0f, got.acc);
   });
   gat_sum_groups<kVec, kTiles>(got.acc[0], strip.group);
 }
@@ -128,7 +128,7 @@ __device__ void attend_long(const Args<X>& a, int64_t row, int head, Merged<GatS
 }
 
 template <int kVec, int kTiles, class X>
-__global__ void __launch_bounds__(kGatThreads) gat_fwd_kernel(Args<X> a, LongRowList longs) {
+__global__ void __launch_bounds__(kGatThreads, gat_blocks(kVec, kTiles)) gat_fwd_kernel(Args<X> a, LongRowList longs) {
   __shared__ __align__(16) Merged<GatStrip<kVec, kTiles>::kMost> all;
   if (longs.shared(a.heads, [&](int64_t row, int head) { attend_long<kVec, kTiles>(a, row, head, all); })) return;
   const int64_t task = longs.warp(kGatWarps), row = task / a.heads;
@@ -145,7 +145,7 @@ void launch(Ctx& ctx, const GatFwd& op) {
                   .col = op.col.as<int32_t>(),
                   .rows = op.y.dim(0),
                   .x = reinterpret_cast<const X*>(op.x.data),
-                  .x_stride = op.x.stride(0),
+                  .x_stride = static_cast<int>(op.x.stride(0)),
                   .left = op.left.as<float>(),
                   .right = op.right.as<float>(),
                   .y = RowsOut(op.y),
