@@ -31,6 +31,22 @@ __device__ inline float sum_of_groups(float v, int group) {
   return v;
 }
 
+// The sums of four numbers over `group` lanes, a power of two from 4: lane l of a group gets that of number l / (group
+// / 4). Halves of the lanes keep halves of the numbers, so that it takes 3 exchanges and those of one sum over group
+// / 4.
+__device__ inline float sum_of_four(const float (&v)[4], int group) {
+  const int lane = lane_of_thread();
+  const bool high = (lane & (group / 2)) != 0, odd = (lane & (group / 4)) != 0;
+  const float a = __shfl_xor_sync(kAllLanes, high ? v[0] : v[2], group / 2) + (high ? v[2] : v[0]);
+  const float b = __shfl_xor_sync(kAllLanes, high ? v[1] : v[3], group / 2) + (high ? v[3] : v[1]);
+  return group_sum(__shfl_xor_sync(kAllLanes, odd ? a : b, group / 4) + (odd ? b : a), group / 4);
+}
+
+// n / by for 0 <= n: a division in 32 bits takes a fraction of the time of one in 64.
+__device__ inline int64_t quotient(int64_t n, int by) {
+  return n >> 32 == 0 ? static_cast<uint32_t>(n) / static_cast<uint32_t>(by) : n / by;
+}
+
 // kVec numbers at p, which is aligned to kVec of them: one, or a multiple of 4.
 template <int kVec>
 __device__ void read(const float* p, float (&v)[kVec]) {

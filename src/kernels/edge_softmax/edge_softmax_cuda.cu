@@ -3,6 +3,8 @@
 // reads the row twice, the first time with a running maximum, the second time mostly from cache. Lanes hold a head each
 // (or four, 16 bytes) of as many edges as fit a warp beside each other, so that reads are as contiguous as the row.
 // Sums are by lane, then over lanes, then over warps, in an order that depends on the row alone.
+#include <cfloat>
+
 #include "core/device/cuda_check.cuh"
 #include "core/device/gpu_runtime.h"
 #include "core/device/long_rows.cuh"
@@ -57,15 +59,16 @@ struct Place {
 };
 
 __device__ float leaky_relu(float v, float slope) { return v > 0 ? v : v * slope; }
-// exp(v - top) where v may be what no number was larger than yet.
-__device__ float scaled(float v, float top) { return v == -INFINITY ? 0.0f : expf(v - top); }
+// exp(v - top); 0 for v = -infinity, even if nothing was larger.
+__device__ float scaled(float v, float top) { return expf(v - fmaxf(top, -FLT_MAX)); }
 
-// The scores of kSteps edges of a lane; beyond the row they are -infinity.
+// The scores of `steps` edges of a lane; beyond the row they are -infinity.
 template <int kVec>
-__device__ void read_scores(const Args& a, int64_t begin, int64_t n, int64_t e, int64_t step, int64_t unit,
+__device__ void read_scores(const Args& a, int64_t begin, int64_t n, int64_t e, int64_t step, int64_t unit, int steps,
                             float (&s)[kSteps][kVec]) {
 #pragma unroll
   for (int k = 0; k < kSteps; ++k, e += step) {
+    if (k >= steps) continue;
     if (e < n) read<kVec>(a.x + ((begin + e) * a.units + unit) * kVec, s[k]);
 #pragma unroll
     for (int v = 0; v < kVec; ++v) s[k][v] = e < n ? leaky_relu(s[k][v], a.slope) : -INFINITY;
@@ -79,25 +82,30 @@ __device__ void short_forward(const Args& a, int64_t begin, int64_t n) {
     float s[kSteps][kVec], top[kVec], sum[kVec] = {};
 #pragma unroll
     for (int v = 0; v < kVec; ++v) top[v] = -INFINITY;
-    read_scores<kVec>(a, begin, n, p.on ? p.slot : n, p.slots, p.unit, s);
+    const int steps = static_cast<int>((n + p.slots - 1) / p.slots);  // of kSteps: most rows are short
+    read_scores<kVec>(a, begin, n, p.on ? p.slot : n, p.slots, p.unit, steps, s);
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
+      if (k >= steps) continue;
 #pragma unroll
       for (int v = 0; v < kVec; ++v) top[v] = fmaxf(top[v], s[k][v]);
     }
 #pragma unroll
-    for (int v = 0; v < kVec; ++v) {
-      top[v] = p.largest(top[v]);
+    for (int v = 0; v < kVec; ++v) top[v] = p.largest(top[v]);
 #pragma unroll
-      for (int k = 0; k < kSteps; ++k) sum[v] += s[k][v] = scaled(s[k][v], top[v]);
-      sum[v] = p.sum(sum[v]);
+    for (int k = 0; k < kSteps; ++k) {
+      if (k >= steps) continue;
+#pragma unroll
+      for (int v = 0; v < kVec; ++v) sum[v] += s[k][v] = scaled(s[k][v], top[v]);
     }
+#pragma unroll
+    for (int v = 0; v < kVec; ++v) sum[v] = 1 / p.sum(sum[v]);
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
       const int64_t e = k * p.slots + p.slot;
-      if (!p.on || e >= n) continue;
+      if (k >= steps || !p.on || e >= n) continue;
 #pragma unroll
-      for (int v = 0; v < kVec; ++v) s[k][v] /= sum[v];
+      for (int v = 0; v < kVec; ++v) s[k][v] *= sum[v];
       write<kVec>(a.out + ((begin + e) * a.units + p.unit) * kVec, s[k]);
     }
   }
@@ -118,7 +126,7 @@ __device__ void long_forward(const Args& a, int64_t begin, int64_t n, Partial<kV
 #pragma unroll
     for (int v = 0; v < kVec; ++v) top[v] = -INFINITY;
     for (int64_t e = start; e < n; e += kSteps * step) {
-      read_scores<kVec>(a, begin, n, e, step, p.unit, s);
+      read_scores<kVec>(a, begin, n, e, step, p.unit, kSteps, s);
 #pragma unroll
       for (int v = 0; v < kVec; ++v) {
         float next = top[v];
@@ -143,15 +151,16 @@ __device__ void long_forward(const Args& a, int64_t begin, int64_t n, Partial<kV
       top[v] = tops[0][own][v], sum[v] = 0;
       for (int w = 1; w < kWarps; ++w) top[v] = fmaxf(top[v], tops[w][own][v]);
       for (int w = 0; w < kWarps; ++w) sum[v] += sums[w][own][v] * scaled(tops[w][own][v], top[v]);
+      sum[v] = 1 / sum[v];
     }
     __syncthreads();
     for (int64_t e = start; e < n; e += kSteps * step) {
-      if (!once) read_scores<kVec>(a, begin, n, e, step, p.unit, s);
+      if (!once) read_scores<kVec>(a, begin, n, e, step, p.unit, kSteps, s);
 #pragma unroll
       for (int k = 0; k < kSteps; ++k) {
         if (e + k * step >= n) continue;
 #pragma unroll
-        for (int v = 0; v < kVec; ++v) s[k][v] = scaled(s[k][v], top[v]) / sum[v];
+        for (int v = 0; v < kVec; ++v) s[k][v] = scaled(s[k][v], top[v]) * sum[v];
         write<kVec>(a.out + ((begin + e + k * step) * a.units + p.unit) * kVec, s[k]);
       }
     }

@@ -113,9 +113,9 @@ __global__ void __launch_bounds__(kGatThreads, gat_blocks(kVec, kTiles))
     }
     __syncthreads();
   });
-  const int64_t task = shared ? a.nodes * a.heads : longs.warp(kGatWarps), row = task / a.heads;
+  const int64_t task = shared ? a.nodes * a.heads : longs.warp(kGatWarps), row = quotient(task, a.heads);
   if (row >= a.nodes || longs.has(a.rowptr[row + 1] - a.rowptr[row])) return;
-  const int head = static_cast<int>(task % a.heads);
+  const int head = static_cast<int>(task - row * a.heads);
   const LeftSum s = left_sum<kVec, kTiles>(a, row, head, 0, kWarpLanes);
   if (lane_of_thread() == 0) put_left(a, row, head, s);
 }
@@ -202,9 +202,9 @@ __global__ void __launch_bounds__(kGatThreads, gat_blocks(kVec, kTiles))
     gat_source_kernel(SourceArgs a, LongRowList longs) {
   __shared__ __align__(16) Merged<GatStrip<kVec, kTiles>::kMost> all;
   if (longs.shared(a.heads, [&](int64_t node, int head) { source_long<kVec, kTiles>(a, node, head, all); })) return;
-  const int64_t task = longs.warp(kGatWarps), node = task / a.heads;
+  const int64_t task = longs.warp(kGatWarps), node = quotient(task, a.heads);
   if (node >= a.nodes || longs.has(a.rowptr[node + 1] - a.rowptr[node])) return;
-  source_short<kVec, kTiles>(a, node, static_cast<int>(task % a.heads));
+  source_short<kVec, kTiles>(a, node, static_cast<int>(task - node * a.heads));
 }
 
 Common common(const GatBwd& op, float4* stats) {

@@ -131,9 +131,9 @@ template <int kVec, int kTiles, class X>
 __global__ void __launch_bounds__(kGatThreads, gat_blocks(kVec, kTiles)) gat_fwd_kernel(Args<X> a, LongRowList longs) {
   __shared__ __align__(16) Merged<GatStrip<kVec, kTiles>::kMost> all;
   if (longs.shared(a.heads, [&](int64_t row, int head) { attend_long<kVec, kTiles>(a, row, head, all); })) return;
-  const int64_t task = longs.warp(kGatWarps), row = task / a.heads;
+  const int64_t task = longs.warp(kGatWarps), row = quotient(task, a.heads);
   if (row >= a.rows || longs.has(a.rowptr[row + 1] - a.rowptr[row])) return;
-  attend_short<kVec, kTiles>(a, row, static_cast<int>(task % a.heads));
+  attend_short<kVec, kTiles>(a, row, static_cast<int>(task - row * a.heads));
 }
 
 template <class X>

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kGatThreads)
     scores_fwd_kernel(const X* x, int64_t x_stride, const float* a_src, const float* a_dst, float* right, float* left,
                       int64_t nodes, int heads, int64_t part, int group) {
   const int64_t task = int64_t{blockIdx.x} * (kGatThreads / group) + static_cast<int>(threadIdx.x) / group;
-  const int64_t node = task / heads * kNodes, head = task % heads;
+  const int64_t quad = quotient(task, heads), node = quad * kNodes, head = task - quad * heads;
   float src[kNodes] = {}, dst[kNodes] = {};
   for (int64_t c = static_cast<int>(threadIdx.x) % group * kVec; c < part; c += int64_t{group} * kVec) {
     float v[kNodes][kVec], s[kVec], d[kVec];
@@ -32,12 +32,22 @@ __global__ void __launch_bounds__(kGatThreads)
       for (int n = 0; n < kVec; ++n) src[k] = fmaf(s[n], v[k][n], src[k]), dst[k] = fmaf(d[n], v[k][n], dst[k]);
     }
   }
+  const int lane = static_cast<int>(threadIdx.x) % group;
+  if (group >= kNodes) {
+    const int k = lane / (group / kNodes);  // the node whose sum this lane gets
+    const float right_sum = sum_of_four(src, group), left_sum = sum_of_four(dst, group);
+    if (lane % (group / kNodes) == 0 && node + k < nodes) {
+      right[(node + k) * heads + head] = right_sum;
+      left[(node + k) * heads + head] = left_sum;
+    }
+    return;
+  }
 #pragma unroll
   for (int k = 0; k < kNodes; ++k) {
     src[k] = group_sum(src[k], group);
     dst[k] = group_sum(dst[k], group);
     const int64_t own = (node + k) * heads + head;
-    if (node + k < nodes && threadIdx.x % group == 0) right[own] = src[k], left[own] = dst[k];
+    if (node + k < nodes && lane == 0) right[own] = src[k], left[own] = dst[k];
   }
 }
 

@@ -27,7 +27,7 @@ const char* cuda_supports(const SddmmFwd& op) {
   constexpr int64_t kWidest = 1 << 17;  // so that positions in 32 edges are divided by a product
   for (const View& v : {op.u, op.v}) {
     if (v.dtype != DType::f32 && v.dtype != DType::bf16) return "neither F32 nor BF16";
-    if (v && v.dim(1) > kWidest) return "too wide";
+    if (v && (v.dim(1) > kWidest || v.stride(0) >= int64_t{1} << 31)) return "too wide";
   }
   return op.rowptr.dim(0) < int64_t{1} << 31 ? nullptr : "too many rows";
 }

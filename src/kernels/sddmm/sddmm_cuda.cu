@@ -16,11 +16,15 @@ constexpr int kChunks = 4;  // of 32 edges that a warp takes, so that it seldom 
 
 // n / by for 0 <= n < 32 by and by <= 2^17.
 struct Divisor {
-  int by;
+  int by, shift;  // shift: by a power of two; else -1
   uint64_t inverse;
   explicit Divisor(int d)
-      : by(d), inverse(((uint64_t{1} << 40) + static_cast<uint64_t>(d) - 1) / static_cast<uint64_t>(d)) {}
-  __device__ int quotient(int n) const { return static_cast<int>(static_cast<uint64_t>(n) * inverse >> 40); }
+      : by(d), shift(-1), inverse(((uint64_t{1} << 40) + static_cast<uint64_t>(d) - 1) / static_cast<uint64_t>(d)) {
+    for (int bit = 0; bit < 31; ++bit) shift = d == 1 << bit ? bit : shift;
+  }
+  __device__ int quotient(int n) const {
+    return shift >= 0 ? n >> shift : static_cast<int>(static_cast<uint64_t>(n) * inverse >> 40);
+  }
 };
 
 template <class X>
@@ -29,7 +33,7 @@ struct Args {
   const int32_t* col;
   int64_t rows, edges;
   const X *u, *v;  // v may be null, as u
-  int64_t u_stride, v_stride;
+  int u_stride, v_stride;
   const float *u_scale, *edge;  // may be null
   float* y;
   float scale;
@@ -62,35 +66,27 @@ __device__ int64_t row_of_warp(const int64_t* rowptr, int64_t low, int64_t high,
   return low;
 }
 
-// The sums of four numbers over `group` lanes, a power of two from 4: lane l of a group gets that of number l / (group
-// / 4). Halves of the lanes keep halves of the numbers, so that it takes 3 exchanges and those of one sum over group
-// / 4.
-__device__ float sum_of_four(const float (&v)[4], int group) {
-  const int lane = lane_of_thread();
-  const bool high = (lane & (group / 2)) != 0, odd = (lane & (group / 4)) != 0;
-  const float a = __shfl_xor_sync(kAllLanes, high ? v[0] : v[2], group / 2) + (high ? v[2] : v[0]);
-  const float b = __shfl_xor_sync(kAllLanes, high ? v[1] : v[3], group / 2) + (high ? v[3] : v[1]);
-  return group_sum(__shfl_xor_sync(kAllLanes, odd ? a : b, group / 4) + (odd ? b : a), group / 4);
-}
-
 // Pairs of an edge and a value, 32 at a time: groups of lanes take them in turn, a few at once so that their reads
 // overlap, and each lane keeps the result it stores.
 template <int kVec, class X>
 __device__ void dots(const Args<X>& a, int64_t first, int count, int64_t low, int row, int source) {
   constexpr int kBatch = 4;
   const int lane = lane_of_thread(), groups = kWarpLanes / a.group;
+  const X* u_low = a.u + low * a.u_stride;
   for (int block = 0; block < a.values; ++block) {
     float mine = 0;
     for (int from = 0; from < a.group; from += kBatch) {
       const X *u[kBatch], *v[kBatch];
+      bool there[kBatch];
       float sums[kBatch] = {};
 #pragma unroll
       for (int b = 0; b < kBatch; ++b) {
         const int step = min(from + b, a.group - 1), pair = block * kWarpLanes + step * groups + lane / a.group;
         const int e = a.divisor.quotient(pair), channel = (pair - e * a.values) * a.part;
-        const int64_t i = low + __shfl_sync(kAllLanes, row, e), j = __shfl_sync(kAllLanes, source, e);
-        u[b] = e < count && from + b < a.group ? a.u + i * a.u_stride + channel : nullptr;
-        v[b] = a.v + j * a.v_stride + channel;
+        const int i = __shfl_sync(kAllLanes, row, e), j = __shfl_sync(kAllLanes, source, e);
+        there[b] = e < count && from + b < a.group;
+        u[b] = u_low + channel + int64_t{i} * a.u_stride;
+        v[b] = a.v ? a.v + channel + int64_t{j} * a.v_stride : nullptr;
       }
       for (int c = lane % a.group * kVec; c < a.part; c += a.group * kVec) {
         float left[kBatch][kVec] = {}, right[kBatch][kVec];
@@ -98,7 +94,7 @@ __device__ void dots(const Args<X>& a, int64_t first, int count, int64_t low, in
         for (int b = 0; b < kBatch; ++b) {
 #pragma unroll
           for (int n = 0; n < kVec; ++n) right[b][n] = 1;
-          if (!u[b]) continue;
+          if (!there[b]) continue;
           read<kVec>(u[b] + c, left[b]);
           if (a.v) read<kVec>(v[b] + c, right[b]);
         }
@@ -155,18 +151,18 @@ __device__ void pairs(const Args<X>& a, int64_t first, int count, int64_t low, i
 #pragma unroll 4
   for (int block = 0; block < units; ++block) {
     const int unit = block * kWarpLanes + lane_of_thread(), e = a.divisor.quotient(unit), c = (unit - e * units) * kVec;
-    const int64_t i = low + __shfl_sync(kAllLanes, row, e), j = __shfl_sync(kAllLanes, source, e);
+    const int i = __shfl_sync(kAllLanes, row, e), j = __shfl_sync(kAllLanes, source, e);
     if (e >= count) continue;
     float u[kVec] = {}, v[kVec] = {};
-    if (a.u) read<kVec>(a.u + i * a.u_stride + c, u);
-    if (a.v) read<kVec>(a.v + j * a.v_stride + c, v);
+    if (a.u) read<kVec>(a.u + (low + i) * a.u_stride + c, u);
+    if (a.v) read<kVec>(a.v + int64_t{j} * a.v_stride + c, v);
 #pragma unroll
     for (int n = 0; n < kVec; ++n) u[n] = pair(a.op, u[n], v[n]);
     write<kVec>(a.y + (first + e) * a.width + c, u);
   }
 }
 
-template <int kVec, class X>
+template <int kVec, bool kSums, class X>
 __global__ void __launch_bounds__(kWarps* kWarpLanes) sddmm_kernel(Args<X> a) {
   const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kWarps + warp_of_thread()) * kChunks * kWarpLanes;
   if (begin >= a.edges) return;
@@ -178,7 +174,7 @@ __global__ void __launch_bounds__(kWarps* kWarpLanes) sddmm_kernel(Args<X> a) {
     const int64_t near = min(end, low + kWarpLanes);
     const int64_t high = row_of_warp(a.rowptr, low, a.rowptr[near] > last ? near : end, last);
     const int row = static_cast<int>(row_of(a.rowptr, low, high, own) - low), source = a.col[own];
-    if (a.op == PairOp::dot || a.op == PairOp::square) {
+    if constexpr (kSums) {
       dots<kVec>(a, first, count, low, row, source);
     } else {
       pairs<kVec>(a, first, count, low, row, source);
@@ -203,8 +199,8 @@ void launch(Ctx& ctx, const SddmmFwd& op) {
             .edges = op.col.dim(0),
             .u = reinterpret_cast<const X*>(op.u.data),
             .v = reinterpret_cast<const X*>(op.v.data),
-            .u_stride = u.stride(0),
-            .v_stride = v.stride(0),
+            .u_stride = static_cast<int>(u.stride(0)),
+            .v_stride = static_cast<int>(v.stride(0)),
             .u_scale = op.u_scale ? op.u_scale.as<float>() : nullptr,
             .edge = op.edge ? op.edge.as<float>() : nullptr,
             .y = op.y.as<float>(),
@@ -219,10 +215,11 @@ void launch(Ctx& ctx, const SddmmFwd& op) {
   const int64_t chunk = int64_t{kWarps} * kChunks * kWarpLanes;
   const auto blocks = static_cast<unsigned>((a.edges + chunk - 1) / chunk);
   auto* stream = static_cast<cudaStream_t>(ctx.gpu->stream());
-  if (vectors) {
-    sddmm_kernel<kVec><<<blocks, kWarps * kWarpLanes, 0, stream>>>(a);
+  const auto go = [&](auto* kernel) { kernel<<<blocks, kWarps * kWarpLanes, 0, stream>>>(a); };
+  if (sums) {
+    vectors ? go(&sddmm_kernel<kVec, true, X>) : go(&sddmm_kernel<1, true, X>);
   } else {
-    sddmm_kernel<1><<<blocks, kWarps * kWarpLanes, 0, stream>>>(a);
+    vectors ? go(&sddmm_kernel<kVec, false, X>) : go(&sddmm_kernel<1, false, X>);
   }
   cuda_check(cudaGetLastError(), "sddmm cannot be launched");
 }
