@@ -20,7 +20,7 @@ FUNCTION_MAX = 70
 KERNEL_MAX = 150  # a kernel body may be longer where splitting it would cost registers
 KERNEL_FILE = re.compile(r"_avx(2|512)\.cc$|_amx-inl\.h$|_cpu\.cc$|\.cu$")
 ISA_FILE = re.compile(r"_avx(2|512)\.cc$|_amx\.cc$|_amx-inl\.h$")
-CUDA_HEADER = re.compile(r'#include\s*[<"](cuda|cublas|cusparse|cudnn|nccl|cub/|thrust/|cooperative_groups)')
+CUDA_HEADER = re.compile(r'#include\s*[<"](cuda(?!_fixture)|cublas|cusparse|cudnn|nccl|cub/|thrust/|cooperative_groups)')
 CONTAINER = re.compile(r"std::(vector|string|map|set|deque|list|unordered_\w+|function|optional|variant)\b|"
                        r"#include <(vector|string|map|set|deque|list|unordered_\w+|functional|optional|variant)>")
 # Absolute paths of one machine, and markers of unfinished work.

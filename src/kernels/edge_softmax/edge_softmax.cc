@@ -1,5 +1,6 @@
 #include "kernels/edge_softmax/edge_softmax.h"
 
+#include "core/has_cuda.h"
 #include "core/ref.h"
 #include "kernels/edge_softmax/edge_softmax_ref.h"
 #include "kernels/edge_softmax/edge_softmax_rows.h"
@@ -42,6 +43,9 @@ void bwd_ref(Ctx&, const EdgeSoftmaxBwd& op, std::span<std::byte>) {
 const char* fwd_supports(const EdgeSoftmaxFwd& op) {
   return op.x.contiguous() && op.y.contiguous() ? nullptr : "strided";
 }
+const char* bwd_cuda_supports(const EdgeSoftmaxBwd& op) {
+  return op.x.contiguous() && op.y.contiguous() && op.dy.contiguous() && op.dx.contiguous() ? nullptr : "strided";
+}
 
 }  // namespace
 
@@ -52,6 +56,11 @@ void edge_softmax_bwd_loops(Ctx& ctx, const EdgeSoftmaxBwd& op, std::span<std::b
 
 std::span<const Row<EdgeSoftmaxFwd>> EdgeSoftmaxFwd::rows() {
   static constexpr Row<EdgeSoftmaxFwd> kRows[] = {
+      {.name = "cuda",
+       .numerics = "f32",
+       .supports = &fwd_supports,
+       .run = kHasCuda ? &edge_softmax_fwd_cuda : nullptr,
+       .device = Device::cuda},
       {.name = "hwy", .numerics = "f32", .supports = &fwd_supports, .run = &edge_softmax_fwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
@@ -60,6 +69,11 @@ std::span<const Row<EdgeSoftmaxFwd>> EdgeSoftmaxFwd::rows() {
 
 std::span<const Row<EdgeSoftmaxBwd>> EdgeSoftmaxBwd::rows() {
   static constexpr Row<EdgeSoftmaxBwd> kRows[] = {
+      {.name = "cuda",
+       .numerics = "f32",
+       .supports = &bwd_cuda_supports,
+       .run = kHasCuda ? &edge_softmax_bwd_cuda : nullptr,
+       .device = Device::cuda},
       {.name = "loops", .numerics = "f32", .run = &edge_softmax_bwd_loops},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };

@@ -1,5 +1,8 @@
 #include "kernels/gat/gat.h"
 
+#include <initializer_list>
+
+#include "core/has_cuda.h"
 #include "core/ref.h"
 #include "kernels/gat/gat_ref.h"
 #include "kernels/gat/gat_rows.h"
@@ -100,6 +103,31 @@ const char* bwd_supports(const GatBwd& op) {
   return plain(op.x, op.y, op.dy, op.dx, op.left, op.right, op.top, op.sum, op.dleft, op.dright) ? nullptr : "strided";
 }
 
+// What is read by the rows for GPUs.
+const char* gpu_supports(std::initializer_list<View> views) {
+  for (const View& v : views) {
+    if (v.dtype != DType::f32 && v.dtype != DType::bf16) return "neither F32 nor BF16";
+    if (v.stride(0) >= int64_t{1} << 31) return "rows too far apart";
+  }
+  return nullptr;
+}
+const char* scores_cuda_supports(const GatScoresFwd& op) {
+  const char* reason = gpu_supports({op.x});
+  return reason ? reason : scores_supports(op);
+}
+const char* scores_bwd_cuda_supports(const GatScoresBwd& op) {
+  const char* reason = gpu_supports({op.x});
+  return reason ? reason : scores_bwd_supports(op);
+}
+const char* fwd_cuda_supports(const GatFwd& op) {
+  const char* reason = gpu_supports({op.x, op.y});
+  return reason ? reason : fwd_supports(op);
+}
+const char* bwd_cuda_supports(const GatBwd& op) {
+  const char* reason = gpu_supports({op.x, op.y, op.dy});
+  return reason ? reason : bwd_supports(op);
+}
+
 template <class Op>
 void check_shapes(const Op& op) {
   const int64_t rows = op.y.dim(0), heads = op.left.dim(1);
@@ -118,6 +146,11 @@ void check_gat(const GatBwd& op) {
 
 std::span<const Row<GatScoresFwd>> GatScoresFwd::rows() {
   static constexpr Row<GatScoresFwd> kRows[] = {
+      {.name = "cuda",
+       .numerics = "f32",
+       .supports = &scores_cuda_supports,
+       .run = kHasCuda ? &gat_scores_fwd_cuda : nullptr,
+       .device = Device::cuda},
       {.name = "loops", .numerics = "f32", .supports = &scores_supports, .run = &gat_scores_fwd_loops},
       {.name = "ref", .numerics = "f64", .run = &scores_ref},
   };
@@ -126,6 +159,11 @@ std::span<const Row<GatScoresFwd>> GatScoresFwd::rows() {
 
 std::span<const Row<GatScoresBwd>> GatScoresBwd::rows() {
   static constexpr Row<GatScoresBwd> kRows[] = {
+      {.name = "cuda",
+       .numerics = "f32",
+       .supports = &scores_bwd_cuda_supports,
+       .run = kHasCuda ? &gat_scores_bwd_cuda : nullptr,
+       .device = Device::cuda},
       {.name = "loops",
        .numerics = "f32",
        .supports = &scores_bwd_supports,
@@ -138,6 +176,11 @@ std::span<const Row<GatScoresBwd>> GatScoresBwd::rows() {
 
 std::span<const Row<GatFwd>> GatFwd::rows() {
   static constexpr Row<GatFwd> kRows[] = {
+      {.name = "cuda",
+       .numerics = "f32",
+       .supports = &fwd_cuda_supports,
+       .run = kHasCuda ? &gat_fwd_cuda : nullptr,
+       .device = Device::cuda},
       {.name = "online", .numerics = "f32", .supports = &fwd_supports, .run = &gat_fwd_online},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
@@ -146,6 +189,11 @@ std::span<const Row<GatFwd>> GatFwd::rows() {
 
 std::span<const Row<GatBwd>> GatBwd::rows() {
   static constexpr Row<GatBwd> kRows[] = {
+      {.name = "cuda",
+       .numerics = "f32",
+       .supports = &bwd_cuda_supports,
+       .run = kHasCuda ? &gat_bwd_cuda : nullptr,
+       .device = Device::cuda},
       {.name = "recompute",
        .numerics = "f32",
        .supports = &bwd_supports,

@@ -19,4 +19,9 @@ void gat_fwd_online(Ctx& ctx, const GatFwd& op, std::span<std::byte> workspace);
 int64_t gat_bwd_workspace(const GatBwd& op, int threads);
 void gat_bwd_recompute(Ctx& ctx, const GatBwd& op, std::span<std::byte> workspace);
 
+void gat_scores_fwd_cuda(Ctx& ctx, const GatScoresFwd& op, std::span<std::byte> workspace);
+void gat_scores_bwd_cuda(Ctx& ctx, const GatScoresBwd& op, std::span<std::byte> workspace);
+void gat_fwd_cuda(Ctx& ctx, const GatFwd& op, std::span<std::byte> workspace);
+void gat_bwd_cuda(Ctx& ctx, const GatBwd& op, std::span<std::byte> workspace);
+
 }  // namespace braid

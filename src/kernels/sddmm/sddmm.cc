@@ -1,5 +1,6 @@
 #include "kernels/sddmm/sddmm.h"
 
+#include "core/has_cuda.h"
 #include "core/ref.h"
 #include "kernels/sddmm/sddmm_ref.h"
 #include "kernels/sddmm/sddmm_rows.h"
@@ -21,6 +22,16 @@ const char* hwy_supports(const SddmmFwd& op) {
   return op.y.contiguous() && (!op.edge || op.edge.contiguous()) ? nullptr : "strided edges";
 }
 
+const char* cuda_supports(const SddmmFwd& op) {
+  if (const char* reason = hwy_supports(op)) return reason;
+  constexpr int64_t kWidest = 1 << 17;  // so that positions in 32 edges are divided by a product
+  for (const View& v : {op.u, op.v}) {
+    if (v.dtype != DType::f32 && v.dtype != DType::bf16) return "neither F32 nor BF16";
+    if (v && (v.dim(1) > kWidest || v.stride(0) >= int64_t{1} << 31)) return "too wide";
+  }
+  return op.rowptr.dim(0) < int64_t{1} << 31 ? nullptr : "too many rows";
+}
+
 }  // namespace
 
 void check_sddmm(const SddmmFwd& op) {
@@ -38,6 +49,11 @@ void check_sddmm(const SddmmFwd& op) {
 
 std::span<const Row<SddmmFwd>> SddmmFwd::rows() {
   static constexpr Row<SddmmFwd> kRows[] = {
+      {.name = "cuda",
+       .numerics = "f32",
+       .supports = &cuda_supports,
+       .run = kHasCuda ? &sddmm_fwd_cuda : nullptr,
+       .device = Device::cuda},
       {.name = "hwy", .numerics = "f32", .supports = &hwy_supports, .run = &sddmm_fwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };

@@ -6,5 +6,6 @@ namespace braid {
 
 void check_sddmm(const SddmmFwd& op);
 void sddmm_fwd_hwy(Ctx& ctx, const SddmmFwd& op, std::span<std::byte> workspace);
+void sddmm_fwd_cuda(Ctx& ctx, const SddmmFwd& op, std::span<std::byte> workspace);
 
 }  // namespace braid
