@@ -15,12 +15,12 @@ struct Sums {
   __device__ void walk(const SpmmCall& a, const Group& g, int64_t begin, int64_t end) {
     add_edges<X>(a, g, begin, end, lane);
   }
-  __device__ void keep(const SpmmCall& a, const LongRows& list, int64_t slot) const {
+  __device__ void keep(const SpmmCall& a, const CutRows& list, int64_t slot) const {
     for (int t = 0; t < CF; ++t) {
       if (lane.inside[t]) write<V>(list.sums + slot * a.width + lane.at[t], lane.values(t));
     }
   }
-  __device__ void add(const SpmmCall& a, const LongRows& list, int64_t slot) {
+  __device__ void add(const SpmmCall& a, const CutRows& list, int64_t slot) {
     for (int t = 0; t < CF; ++t) {
       if (!lane.inside[t]) continue;
       const Values<V> more = read<V>(list.sums + slot * a.width + lane.at[t]);
@@ -71,7 +71,7 @@ struct Messages {
       }
     }
   }
-  __device__ void keep(const SpmmCall& a, const LongRows& list, int64_t slot) const {
+  __device__ void keep(const SpmmCall& a, const CutRows& list, int64_t slot) const {
     if (!lane.inside[0]) return;
     for (int k = 0; k < V; ++k) {
       const int64_t at = slot * a.width + lane.at[0] + k;
@@ -79,7 +79,7 @@ struct Messages {
       if constexpr (kPicks) list.winners[at] = arg[k];
     }
   }
-  __device__ void add(const SpmmCall& a, const LongRows& list, int64_t slot) {
+  __device__ void add(const SpmmCall& a, const CutRows& list, int64_t slot) {
     if (!lane.inside[0]) return;
     for (int k = 0; k < V; ++k) {
       const int64_t at = slot * a.width + lane.at[0] + k;
@@ -101,7 +101,7 @@ struct Messages {
 
 // Pieces in the first blocks, so that they begin early; then rows.
 template <class Walk>
-__global__ void __launch_bounds__(kThreads) sum_rows(const SpmmCall a, int log, unsigned piece_blocks, LongRows list) {
+__global__ void __launch_bounds__(kThreads) sum_rows(const SpmmCall a, int log, unsigned piece_blocks, CutRows list) {
   if (blockIdx.x < piece_blocks) {
     const Group g = group_of(log);
     if (g.number >= *list.counts) return;
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kThreads) sum_rows(const SpmmCall a, int log, 
 }
 
 template <class Walk>
-__global__ void __launch_bounds__(kThreads) add_pieces(const SpmmCall a, int log, LongRows list) {
+__global__ void __launch_bounds__(kThreads) add_pieces(const SpmmCall a, int log, CutRows list) {
   const Group g = group_of(log);
   if (g.number >= list.counts[1]) return;
   const int64_t row = list.rows[g.number], begin = __ldg(a.rowptr + row), end = __ldg(a.rowptr + row + 1);
@@ -139,7 +139,7 @@ void launch(Ctx& ctx, const SpmmFwd& op, bool winners) {
   const int log = lanes_log(vectors);
   const unsigned strips = static_cast<unsigned>(((vectors - 1) >> log) / CF + 1);
   const auto stream = static_cast<cudaStream_t>(ctx.gpu->stream());
-  const LongRowsInPool cut(*ctx.gpu, op, winners);
+  const CutRowsInPool cut(*ctx.gpu, op, winners);
   const unsigned pieces = cut.none() ? 0 : blocks_of(cut.list.most << log);
   sum_rows<Walk><<<dim3(pieces + blocks_of(a.rows << log), strips), kThreads, 0, stream>>>(a, log, pieces, cut.list);
   if (!cut.none())

@@ -104,7 +104,7 @@ __device__ void add_edges(const SpmmCall& a, const Group& g, int64_t begin, int6
 // order, so that no row delays the rest. First a thread per row lists the rows of more than a piece and their pieces,
 // in any order; one launch sums pieces and short rows, the last one adds pieces up. A piece keeps two sums: of the row
 // that goes on from the piece before, and of the one that begins inside and goes on behind.
-struct LongRows {
+struct CutRows {
   int64_t piece = 0, most = 0;  // edges; pieces listed, at most
   unsigned* counts = nullptr;   // pieces and rows that are listed
   longlong2* pieces = nullptr;  // row and number of the piece
@@ -123,7 +123,7 @@ struct LongRows {
   }
 };
 
-static __global__ void __launch_bounds__(kThreads) list_long_rows(const int64_t* rowptr, int64_t rows, LongRows list) {
+static __global__ void __launch_bounds__(kThreads) list_cut_rows(const int64_t* rowptr, int64_t rows, CutRows list) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (row >= rows) return;
   const int64_t begin = rowptr[row], end = rowptr[row + 1];
@@ -135,9 +135,9 @@ static __global__ void __launch_bounds__(kThreads) list_long_rows(const int64_t*
 }
 
 // The list in memory of the pool, made by the stream; `none` where no row can be so long.
-class LongRowsInPool {
+class CutRowsInPool {
  public:
-  LongRowsInPool(GpuRuntime& gpu, const SpmmFwd& op, bool winners) : memory_(gpu.memory()) {
+  CutRowsInPool(GpuRuntime& gpu, const SpmmFwd& op, bool winners) : memory_(gpu.memory()) {
     const int64_t edges = op.col.dim(0);
     while (list.piece < 1024 && list.piece < (edges >> 14)) list.piece *= 2;
     const int64_t longest = op.tuning.longest < 0 ? edges : op.tuning.longest;
@@ -152,16 +152,16 @@ class LongRowsInPool {
     list.winners = reinterpret_cast<int32_t*>(list.sums + floats);
     const auto stream = static_cast<cudaStream_t>(gpu.stream());
     cuda_check(cudaMemsetAsync(list.counts, 0, 16, stream), "cannot clear");
-    list_long_rows<<<blocks_of(op.y.dim(0)), kThreads, 0, stream>>>(op.rowptr.as<int64_t>(), op.y.dim(0), list);
+    list_cut_rows<<<blocks_of(op.y.dim(0)), kThreads, 0, stream>>>(op.rowptr.as<int64_t>(), op.y.dim(0), list);
   }
-  LongRowsInPool(const LongRowsInPool&) = delete;
-  LongRowsInPool& operator=(const LongRowsInPool&) = delete;
-  ~LongRowsInPool() {
+  CutRowsInPool(const CutRowsInPool&) = delete;
+  CutRowsInPool& operator=(const CutRowsInPool&) = delete;
+  ~CutRowsInPool() {
     if (block_) memory_.give_back(block_);
   }
   bool none() const { return !block_; }
 
-  LongRows list{.piece = 64};
+  CutRows list{.piece = 64};
 
  private:
   DevicePool& memory_;

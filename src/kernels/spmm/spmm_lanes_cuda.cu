@@ -44,7 +44,7 @@ __device__ Values<V> sum_run(const SpmmCall& a, const Group& g, int64_t begin, i
 
 template <class X, int V>
 __global__ void __launch_bounds__(kThreads)
-    sum_rows_in_lanes(const SpmmCall a, int log, unsigned piece_blocks, LongRows list) {
+    sum_rows_in_lanes(const SpmmCall a, int log, unsigned piece_blocks, CutRows list) {
   const int64_t c = static_cast<int64_t>(blockIdx.y) * V;
   if (blockIdx.x < piece_blocks) {
     const Group g = group_of(5);
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class X, int V>
-__global__ void __launch_bounds__(kThreads) add_pieces_of_rows(const SpmmCall a, LongRows list) {
+__global__ void __launch_bounds__(kThreads) add_pieces_of_rows(const SpmmCall a, CutRows list) {
   const int64_t number = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x,
                 c = static_cast<int64_t>(blockIdx.y) * V;
   if (number >= list.counts[1]) return;
@@ -164,7 +164,7 @@ void spmm_fwd_cuda_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte>) {
   const SpmmCall a = call_of(op);
   const int log = lanes_log(std::max<int64_t>(2, (a.edges + a.rows - 1) / a.rows));
   const auto stream = static_cast<cudaStream_t>(ctx.gpu->stream());
-  const LongRowsInPool cut(*ctx.gpu, op, false);
+  const CutRowsInPool cut(*ctx.gpu, op, false);
   const unsigned pieces = cut.none() ? 0 : blocks_of(32 * cut.list.most);
   with_types(op, [&](auto x, auto vector) {
     using X = decltype(x);
