@@ -1,3 +1,4 @@
+// Products on a GPU, timed by events (gpu_times.h).
 #include <algorithm>
 #include <cmath>
 #include <functional>
