@@ -1,3 +1,4 @@
+// Groups of rows moved to the memory of a GPU in one block, with the order of the groups by their columns.
 #include "core/device/gpu_groups.h"
 
 #include <algorithm>

@@ -85,8 +85,8 @@ TEST(LinearGrouped, EveryRowAgreesWithTheReference) {
 
 // Groups alone say what the weight with its zeros does.
 TEST(LinearGrouped, TheReferenceNeedsNoDenseWeight) {
-  TestTensor x(DType::f32, {5, 83}, 1), w(DType::f32, {40, 83}, 2), want(DType::f32, {5, 40}, 4),
-      got(DType::f32, {5, 40}, 5);
+  TestTensor x(DType::f32, {5, 83}, 1), w(DType::f32, {64, 83}, 2), want(DType::f32, {5, 64}, 4),
+      got(DType::f32, {5, 64}, 5);
   zero_in_groups(w);
   const auto groups = find_groups(dense_weight(w.view()), 0.5);
   ASSERT_TRUE(groups);
