@@ -147,22 +147,6 @@ std::string stages_table(const AlcopStudy& study) {
 
 }  // namespace
 
-std::string alcop_csv(const AlcopStudy& study) {
-  std::string csv =
-      "rows,cols,tokens,height,density,block_tokens,depth,stages,row_warps,token_warps,us,modelled_us,transposes_us,"
-      "product_us,product_untuned_us,cublaslt_us,difference\n";
-  for (const GroupedTimes& t : study.cases) {
-    for (size_t i = 0; i < t.pipelines.size(); ++i) {
-      const Pipeline& p = pipeline(t, i);
-      csv += fmt::format("{},{},{},{},{:g},{},{},{},{},{},{:.2f},{:.2f},{:.2f},{:.2f},{:.2f},{:.2f},{:.1e}\n",
-                         t.of.rows, t.of.cols, t.of.tokens, t.of.height, t.of.density, p.tokens, p.depth, p.stages,
-                         p.row_warps, p.token_warps, 1e6 * t.seconds[i], 1e6 * t.modelled[i], 1e6 * t.transposes,
-                         1e6 * t.whole, 1e6 * t.untuned, 1e6 * t.dense, t.error);
-    }
-  }
-  return csv;
-}
-
 std::string alcop_svg(const AlcopStudy& study) {
   report::Curve curve{.title = fmt::format("shape of the main loop: regret by trials, {}, measured", study.gpu.name),
                       .x_label = "trials",
@@ -204,6 +188,7 @@ std::string alcop_json(const AlcopStudy& study) {
     shapes.push_back({{"product", shape_text(shape[0]->of)}, {"break_even", break_even(shape)}});
   const ordered_json j = {{"gpu", study.gpu.name},
                           {"measured", true},
+                          {"stored_times", study.stored},
                           {"rounds", study.rounds},
                           {"copy_gbs", study.roofs.copy_gbs},
                           {"bf16_tflops", study.roofs.bf16_tflops},

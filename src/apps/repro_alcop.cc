@@ -6,7 +6,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
+#include <string>
+#include <vector>
 
 #include "apps/alcop_report.h"
 #include "apps/commands.h"
@@ -22,7 +23,7 @@ namespace {
 struct ReproAlcopArgs {
   std::vector<int64_t> heights = {64, 128};
   std::vector<int64_t> percents = {5, 10, 25, 50, 100};
-  std::string csv, svg;
+  std::string times, csv, svg;
   int64_t rounds = 9;
   bool quick = false, json = false;
 };
@@ -37,7 +38,7 @@ std::vector<GroupedCase> alcop_shapes(bool quick) {
           {.rows = 10304, .cols = 2688, .tokens = 4096}, {.rows = 8192, .cols = 8192, .tokens = 4096}};
 }
 
-int repro_alcop(ReproAlcopArgs o) {
+AlcopStudy measure_alcop(ReproAlcopArgs o) {
   for (const int64_t height : o.heights) {
     if (height != 16 && height != 32 && height != 64 && height != 128)
       fail("--heights", {.what = "no such groups", .got = fmt::format("{}", height), .expected = "16, 32, 64, 128"});
@@ -47,13 +48,11 @@ int repro_alcop(ReproAlcopArgs o) {
   for (const int64_t percent : o.percents) check_range("--densities", percent, 1, 100);
   if (o.percents.empty()) fail("--densities", {.what = "is empty", .expected = "percentages, as 25,50,100"});
   check_range("--rounds", o.rounds, 1, 1000);
-  if (!o.csv.empty()) io::check_new_file(o.csv, ".csv");
-  if (!o.svg.empty()) io::check_new_file(o.svg, ".svg");
   const std::vector<Gpu> all = gpus();
   if (all.empty()) {
     fail_environment("repro alcop", {.what = "there is nothing to measure",
                                      .got = "no GPU, or a build without CUDA",
-                                     .hint = "the stored results, bench/results/alcop-h200.json"});
+                                     .hint = "stored times, --times bench/results/alcop-h200.csv"});
   }
   std::vector<GroupedCase> cases;
   for (const GroupedCase& shape : alcop_shapes(o.quick)) {
@@ -66,9 +65,15 @@ int repro_alcop(ReproAlcopArgs o) {
     }
   }
   AlcopStudy study{.gpu = all[0], .roofs = measure_gpu_roofs(all[0].number), .rounds = o.rounds};
-  std::optional<report::Progress> progress(std::in_place, "timing", std::ssize(cases));
-  study.cases = time_grouped(cases, static_cast<int>(o.rounds), study.roofs, [&](int64_t done) { progress->at(done); });
-  progress.reset();
+  report::Progress progress("timing", std::ssize(cases));
+  study.cases = time_grouped(cases, static_cast<int>(o.rounds), study.roofs, [&](int64_t done) { progress.at(done); });
+  return study;
+}
+
+int repro_alcop(const ReproAlcopArgs& o) {
+  if (!o.csv.empty()) io::check_new_file(o.csv, ".csv");
+  if (!o.svg.empty()) io::check_new_file(o.svg, ".svg");
+  const AlcopStudy study = o.times.empty() ? measure_alcop(o) : read_alcop_csv(o.times);
   if (!o.csv.empty()) io::write_text_file(o.csv, alcop_csv(study));
   if (!o.svg.empty()) io::write_text_file(o.svg, alcop_svg(study));
   fmt::print("{}\n", o.json ? alcop_json(study) : alcop_text(study));
@@ -82,6 +87,7 @@ Action setup_repro_alcop(Cli& cli) {
   cli.option("--heights", o->heights, "rows of a group, a list of 16, 32, 64, 128");
   cli.option("--densities", o->percents, "percentages of the columns that a group has, a list");
   cli.option("--rounds", o->rounds, "in which each program runs once; medians are of them");
+  cli.option("--times FILE", o->times, "of an earlier --csv: no GPU, only the model is computed");
   cli.option("--csv FILE", o->csv, "write every time, modelled ones too");
   cli.option("--svg FILE", o->svg, "write a plot of what choices lose by trials");
   cli.flag("--quick", o->quick, "one product");

@@ -8,7 +8,7 @@
 
 namespace braid {
 
-// Of the device, with an H100's where it has no number for them.
+// Of the device, with an H200's rates.
 GpuLimits limits_of(const GpuRuntime& gpu);
 
 // Blocks of kPipelines[pipeline] that a unit of this GPU holds, as its driver counts them.

@@ -19,17 +19,18 @@ double wave_seconds(const Pipeline& p, const PipelineProblem& problem, const Gpu
   const double bytes = 2 * depth * (rows + tokens);
   const double x_share = std::min(1.0, static_cast<double>(problem.cols) / std::max(1.0, chunks * depth * groups));
   const double unique = 2 * depth * (rows / tiles + tokens * x_share);
-  const double load =
-      g.load_cycles / clock + std::max(bytes * blocks / (1e9 * g.l2_gbs), unique * blocks / (1e9 * g.memory_gbs));
+  const double transfer = std::max(bytes * blocks / (1e9 * g.l2_gbs), unique * blocks / (1e9 * g.memory_gbs));
+  const double load = g.load_cycles / clock + transfer;
   // 16 columns: products at the rate of four warps or fewer, operands from shared memory.
   const double flops = 2 * rows * tokens * 16, warps = p.warps();
   const double mma = flops / (g.mma_flops * std::min(1.0, warps / 4));
   const double operands = warps * 32 * (p.warp_rows() + p.warp_tokens()) / g.shared_bytes;
   const double steps = depth / 16;
-  const double use = steps * std::max(mma, (g.shared_cycles + operands + mma) / 2) / clock;
+  const double issue = g.chunk_cycles + depth / 8 / p.threads() * (g.value_cycles * rows + g.gather_cycles * tokens);
+  const double use = (issue + steps * std::max(mma, (g.shared_cycles + operands + mma) / 2)) / clock;
   const double busy = steps * std::max(flops / g.mma_flops, operands) / clock;
   // Without a second stage a chunk is loaded, then used.
-  const double chunk = std::max({m * busy, use, (load + use) / stages});
+  const double chunk = std::max({m * busy, use, transfer, (load + use) / stages});
   const double end = rows * tokens * static_cast<double>(problem.out_bytes) * blocks / (1e9 * g.memory_gbs);
   return g.start_cycles / clock + load + chunks * chunk + end;
 }

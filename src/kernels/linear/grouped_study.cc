@@ -1,6 +1,7 @@
 #include "kernels/linear/grouped_study.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/has_cuda.h"
@@ -8,7 +9,27 @@
 
 namespace braid {
 
+int64_t kept_columns(const GroupedCase& c) {
+  return std::clamp<int64_t>(std::llround(c.density * static_cast<double>(c.cols)), 1, c.cols);
+}
+
 double GroupedTimes::best() const { return *std::min_element(seconds.begin(), seconds.end()); }
+
+void model_pipelines(GroupedTimes& t, const GpuLimits& limits) {
+  const PipelineProblem problem{.tokens = t.of.tokens,
+                                .groups = (t.of.rows + t.of.height - 1) / t.of.height,
+                                .height = t.of.height,
+                                .columns = t.columns,
+                                .cols = t.of.cols};
+  t.modelled.clear();
+  t.by_model.clear();
+  for (const int p : t.pipelines)
+    t.modelled.push_back(pipeline_seconds(kPipelines[static_cast<size_t>(p)], problem, limits));
+  for (const int p : ranked_pipelines(problem, limits)) {
+    const auto at = std::find(t.pipelines.begin(), t.pipelines.end(), p);
+    if (at != t.pipelines.end()) t.by_model.push_back(static_cast<int>(at - t.pipelines.begin()));
+  }
+}
 
 #if !BRAID_CUDA
 std::vector<GroupedTimes> time_grouped(const std::vector<GroupedCase>&, int, const GpuRoofs&,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/device/gpu.h"
+#include "kernels/linear/grouped_pipeline.h"
 
 namespace braid {
 
@@ -16,6 +17,9 @@ struct GroupedCase {
   int64_t rows = 0, cols = 0, tokens = 0, height = 0;
   double density = 1;
 };
+
+// Columns that a group has.
+int64_t kept_columns(const GroupedCase& c);
 
 // Medians of rounds in which each program runs once, on memory that the caches do not hold.
 struct GroupedTimes {
@@ -33,6 +37,9 @@ struct GroupedTimes {
   double flops() const { return 2.0 * static_cast<double>(of.tokens * of.height * columns); }  // without the zeros
   double best() const;                                                                         // of `seconds`
 };
+
+// The model's times and order, under limits.
+void model_pipelines(GroupedTimes& times, const GpuLimits& limits);
 
 // Under limits read from the device, with the rates of `roofs`.
 std::vector<GroupedTimes> time_grouped(const std::vector<GroupedCase>& cases, int rounds, const GpuRoofs& roofs,

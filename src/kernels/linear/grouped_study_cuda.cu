@@ -95,7 +95,7 @@ std::vector<double> medians(GpuRuntime& gpu, const std::vector<std::function<voi
 GroupedRows draw_groups(const GroupedCase& c) {
   GroupedRows g{.rows = c.rows, .cols = c.cols, .height = c.height, .dtype = DType::bf16};
   const int64_t groups = (c.rows + c.height - 1) / c.height;
-  const auto keep = std::clamp<int64_t>(std::llround(c.density * static_cast<double>(c.cols)), 1, c.cols);
+  const int64_t keep = kept_columns(c);
   const auto shuffle = [](std::vector<int32_t>& list, int64_t first, uint32_t stream) {
     for (int64_t i = 0; i < first; ++i) {
       const int64_t left = std::ssize(list) - i;
@@ -217,16 +217,12 @@ GroupedTimes time_case(GpuRuntime& gpu, const GroupedCase& c, int rounds, const 
   const auto copies = make_copies(gpu, c, host, numbers);
   const LinearGroupedFwd& op = copies[0]->op;
   GroupedTimes t{.of = c, .columns = std::ssize(host.columns)};
-  const PipelineProblem problem = problem_of(op);
   for (size_t i = 0; i < kPipelines.size(); ++i) {
-    if (kPipelines[i].height != c.height || blocks_of_unit(kPipelines[i], limits) == 0) continue;
-    t.pipelines.push_back(static_cast<int>(i));
-    t.modelled.push_back(pipeline_seconds(kPipelines[i], problem, limits));
+    if (kPipelines[i].height == c.height && blocks_of_unit(kPipelines[i], limits) > 0)
+      t.pipelines.push_back(static_cast<int>(i));
   }
-  const std::vector<int> ranked = ranked_pipelines(problem, limits);
-  for (const int p : ranked)
-    t.by_model.push_back(static_cast<int>(std::find(t.pipelines.begin(), t.pipelines.end(), p) - t.pipelines.begin()));
-  const int first = ranked.at(0), tuned = tune_pipeline(gpu, op, kTrials);
+  model_pipelines(t, limits);
+  const int first = t.pipelines[static_cast<size_t>(t.by_model.at(0))], tuned = tune_pipeline(gpu, op, kTrials);
 
   // x is transposed in every copy's own scratch before the main loops are timed.
   std::vector<std::unique_ptr<GroupedLaunch>> launches;
