@@ -10,8 +10,8 @@
 //   U_busy = depth/16 max(products over the unit's rate, bytes read from shared memory over its rate)
 //   time   = sum over waves of (start + loop + end)
 // `issue` is what ALCOP's model lacks: the barrier of a chunk and the instructions that start its copies, during which
-// the warps of a block multiply nothing. Rates and cycles were fitted to the products of 4096 x 4096 in
-// bench/results/alcop-h200.csv; the other products there are what they were not fitted to.
+// the warps of a block multiply nothing. Rates and cycles were fitted with the products of bench/results/alcop-h200.csv
+// in view, so that the model's errors there are no prediction.
 #pragma once
 #include <array>
 #include <cstdint>
