@@ -137,5 +137,53 @@ class Gemstones(Case):
             self.assertOneLine(braid("repro", "gemstones", "--dir", self.new_folder() / "d", *words), says)
 
 
+class Alcop(Case):
+    STORED = ROOT / "bench/results/alcop-h200.csv"
+
+    def test_regret_and_break_even_are_those_of_the_times(self):
+        folder = self.new_folder()
+        done = braid("repro", "alcop", "--times", self.STORED, "--json", "--csv", folder / "a.csv", "--svg", folder / "a.svg")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        study = json.loads(done.stdout)
+        self.assertEqual(study, json.loads(self.STORED.with_suffix(".json").read_text()))
+        self.assertEqual((folder / "a.csv").read_text(), self.STORED.read_text())  # the stored model is this program's
+        products = {}
+        for row in csv.DictReader(self.STORED.read_text().splitlines()):
+            key = tuple(row[k] for k in ("rows", "cols", "tokens", "height", "density"))
+            products.setdefault(key, []).append({k: v if k == "gpu" else float(v) for k, v in row.items()})
+        self.assertEqual(len(products), 100)
+        for entry in study["regret"]:
+            mine = [rows for key, rows in products.items() if int(key[3]) == entry["height"]]
+            for name, order in (("list", lambda row: 0), ("model", lambda row: row["modelled_us"])):
+                for k in (1, 3, len(mine[0])):
+                    mean = sum(min(r["us"] for r in sorted(rows, key=order)[:k]) / min(r["us"] for r in rows) - 1 for rows in mine)
+                    self.assertAlmostEqual(entry[name][k - 1], mean / len(mine), 2 if name == "model" else 9)
+            # By chance: the k-th best is the best of j draws with a probability that a count of subsets gives.
+            for j in (1, 4):
+                n, mean = len(mine[0]), 0
+                for rows in mine:
+                    times = sorted(r["us"] for r in rows)
+                    mean += sum(t / times[0] * math.comb(n - 1 - i, j - 1) / math.comb(n, j) for i, t in enumerate(times)) - 1
+                self.assertAlmostEqual(entry["random"][j - 1], mean / len(mine), 1)
+            for k in range(1, 8):
+                self.assertLess(entry["model"][k - 1], entry["random"][k - 1])
+        for product in study["products"]:
+            self.assertAlmostEqual(product["times_as_fast"], product["cublaslt_us"] / product["product_us"], 9)
+            self.assertLess(product["difference"], 0.01)  # both round sums to BF16
+        self.assertIn("of the roof", braid("repro", "alcop", "--times", self.STORED).stdout)
+
+    def test_refusals(self):
+        table = self.STORED.read_text().splitlines()
+        wrong = self.new_folder() / "wrong.csv"
+        for lines, says in [([], "no times"), (["rows"], "another header"), ([table[0], "1,2"], "wrong.csv:2"),
+                            ([table[0], table[1].replace("4096", "nan", 1)], "field 1"), ([*table[:2], table[1]], "twice"),
+                            (table[:-1], "different shapes"), ([table[0], table[1].replace(",32,64,4,", ",32,64,9,")], "lacks")]:
+            wrong.write_text("".join(line + "\n" for line in lines))
+            self.assertOneLine(braid("repro", "alcop", "--times", wrong), says)
+        self.assertOneLine(braid("repro", "alcop", "--heights", 48), "--heights")
+        if not json.loads(braid("info", "--machine", "--json").stdout)["gpus"]:
+            self.assertOneLine(braid("repro", "alcop"), "no GPU")
+
+
 if __name__ == "__main__":
     main()

@@ -37,6 +37,7 @@ const Command kCommands[] = {
      "training"},
     {"repro recompute", "recomputed activations: memory and time, published and here", &setup_repro_recompute,
      "training"},
+    {"repro alcop", "pipelined products on a GPU, chosen by a model", &setup_repro_alcop, "commands"},
     {"repro shfl-bw", "a model pruned to patterns, and the product that skips zeros", &setup_repro_shfl_bw, "training"},
     {"repro spmm", "ways to run a graph's sparse product, and the choice", &setup_repro_spmm, "graphs"},
     {"plan memory", "memory of a training step, from a config alone", &setup_plan_memory, "training"},

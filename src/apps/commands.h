@@ -31,6 +31,7 @@ Action setup_plan_layout(Cli& cli);
 Action setup_plan_memory(Cli& cli);
 Action setup_prune(Cli& cli);
 Action setup_quantize(Cli& cli);
+Action setup_repro_alcop(Cli& cli);
 Action setup_repro_axonn(Cli& cli);
 Action setup_repro_gemstones(Cli& cli);
 Action setup_repro_gnn_fusion(Cli& cli);

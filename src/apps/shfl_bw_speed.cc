@@ -77,7 +77,7 @@ double ratio_of(const Matrix& m, DType type, int64_t tokens, int rounds, double 
   for (int64_t i = 0; i < o.x.view().count(); ++i)
     set_element(o.x.mut(), i, static_cast<double>(uniform(philox({.seed = 4}, static_cast<uint64_t>(i))[0])) - 0.5);
   const LinearFwd dense{.x = o.x.view(), .w = w, .y = o.y.mut()};
-  const LinearGroupedFwd sparse{.x = o.x.view(), .w = w, .groups = groups.get(), .y = o.y.mut()};
+  const LinearGroupedFwd sparse{.x = o.x.view(), .w = w, .groups = groups->view(), .y = o.y.mut()};
   const auto seconds = braid::sparse::race({[&] { run(ctx, dense); }, [&] { run(ctx, sparse); }}, rounds, least);
   return braid::sparse::median_ratio(seconds[0], seconds[1]);
 }

@@ -190,20 +190,20 @@ void pack_grouped(const View& x, int64_t panel, float* panels) {
     pack_panel<Bf16>(x, first, n, width_of(x.dim(0), panel), out);
 }
 
-void grouped_product(const GroupedRows& w, int64_t group, const float* panels, int64_t first, int64_t last,
+void grouped_product(const GroupedView& w, int64_t group, const float* panels, int64_t first, int64_t last,
                      const View& bias, const MutView& y) {
   constexpr int64_t kHeightMost = kHeights[0];
   CHECK(w.height <= kHeightMost, "groups of {} rows", w.height);
   alignas(64) float sums[kHeightMost * kGroupedTokens];
-  const int64_t begin = w.begin[static_cast<size_t>(group)], tokens = y.dim(0);
-  const auto row_of = std::span(w.row_of).subspan(static_cast<size_t>(group * w.height), static_cast<size_t>(w.height));
+  const int64_t begin = w.begin.as<int64_t>()[group], tokens = y.dim(0);
+  const std::span row_of(w.row_of.as<int32_t>() + group * w.height, static_cast<size_t>(w.height));
   for (int64_t panel = first; panel < last; ++panel) {
     const int64_t token = panel * kGroupedTokens;
-    grouped::wide({.values = w.values.data() + begin * w.height * size_of(w.dtype),
-                   .bf16 = w.dtype == DType::bf16,
+    grouped::wide({.values = w.values.data + begin * w.height * size_of(w.values.dtype),
+                   .bf16 = w.values.dtype == DType::bf16,
                    .height = w.height,
-                   .columns = w.columns.data() + begin,
-                   .n = w.begin[static_cast<size_t>(group) + 1] - begin,
+                   .columns = w.columns.as<int32_t>() + begin,
+                   .n = w.begin.as<int64_t>()[group + 1] - begin,
                    .panel = panels + token * w.cols,
                    .width = width_of(tokens, panel),
                    .sums = sums});

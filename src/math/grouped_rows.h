@@ -27,7 +27,7 @@ void pack_grouped(const View& x, int64_t panel, float* panels);
 
 // Columns of y [T, rows] F32 or BF16 that are rows of one group, for tokens of panels [first, last); bias [rows] F32 or
 // empty. On the calling thread.
-void grouped_product(const GroupedRows& w, int64_t group, const float* panels, int64_t first, int64_t last,
+void grouped_product(const GroupedView& w, int64_t group, const float* panels, int64_t first, int64_t last,
                      const View& bias, const MutView& y);
 
 }  // namespace braid

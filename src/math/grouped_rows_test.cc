@@ -52,7 +52,7 @@ std::vector<float> product(const GroupedRows& g, const View& x, const View& bias
   for (int64_t p = 0; p < grouped_panels(tokens); ++p) pack_grouped(x, p, panels.data());
   const MutView out = mut_view_of(y.data(), {tokens, g.rows});
   for (int64_t group = 0; group < g.groups(); ++group)
-    grouped_product(g, group, panels.data(), 0, grouped_panels(tokens), bias, out);
+    grouped_product(g.view(), group, panels.data(), 0, grouped_panels(tokens), bias, out);
   return y;
 }
 

@@ -16,6 +16,14 @@ struct GpuProductKey {
   auto operator<=>(const GpuProductKey&) const = default;
 };
 
+// The shape of the main loop (kernels/linear/grouped_pipeline.h) for products with groups of one size: by its model, or
+// measured.
+struct GpuPipelineKey {
+  int64_t tokens, groups, height, columns;
+  DType out;
+  auto operator<=>(const GpuPipelineKey&) const = default;
+};
+
 struct GpuRuntime::Impl {
   static constexpr int64_t kStaging = int64_t{8} << 20;     // bytes of each of two pinned pieces
   static constexpr int64_t kWorkspace = int64_t{64} << 20;  // of cuBLASLt
@@ -28,6 +36,7 @@ struct GpuRuntime::Impl {
   std::byte* staging[2] = {};
   cudaEvent_t staged[2] = {};  // the last copy out of each piece
   std::map<GpuProductKey, cublasLtMatmulAlgo_t> algorithms{};
+  std::map<GpuPipelineKey, int> pipelines{};
   bool recording = false;
   std::optional<DevicePool> memory{};
 

@@ -3,8 +3,11 @@
 
 #include <algorithm>
 
+#include "core/has_cuda.h"
 #include "core/ref.h"
+#include "kernels/linear/grouped_pipeline.h"
 #include "kernels/linear/linear_ref.h"
+#include "kernels/linear/linear_rows.h"
 #include "math/blocks.h"
 #include "math/grouped_rows.h"
 #include "sys/check.h"
@@ -16,21 +19,25 @@ namespace {
 constexpr int64_t kTokensMost = 2048;                // packed at a time
 constexpr int64_t kBlockBytes = int64_t{512} << 10;  // of panels that a task reads
 
+void check_groups(const LinearGroupedFwd& op) {
+  CHECK(op.groups && op.groups.rows == op.y.dim(1) && op.groups.cols == op.x.dim(1), "groups of {} x {}, {} x {}",
+        op.groups.rows, op.groups.cols, op.y.dim(1), op.x.dim(1));
+}
+
 template <DType kType>
 const char* groups_support(const LinearGroupedFwd& op) {
   if (op.x.dtype != kType) return "x has another type";
-  if (kType == DType::bf16 && op.w.spec.format != Format::bf16) return "weights that would have to be rounded";
+  if (kType == DType::bf16 && op.groups.values.dtype != DType::bf16) return "weights that would have to be rounded";
   return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
 }
 
 int64_t panels_workspace(const LinearGroupedFwd& op, int) {
-  return grouped_floats(std::min(kTokensMost, op.x.dim(0)), op.w.cols) * static_cast<int64_t>(sizeof(float));
+  return grouped_floats(std::min(kTokensMost, op.x.dim(0)), op.groups.cols) * static_cast<int64_t>(sizeof(float));
 }
 
 void fwd_groups(Ctx& ctx, const LinearGroupedFwd& op, std::span<std::byte> workspace) {
-  CHECK(op.groups && op.groups->rows == op.w.rows && op.groups->cols == op.w.cols,
-        "groups of another weight than {} x {}", op.w.rows, op.w.cols);
-  const GroupedRows& w = *op.groups;
+  check_groups(op);
+  const GroupedView& w = op.groups;
   auto* const panels = reinterpret_cast<float*>(workspace.data());
   const int64_t panel_bytes = kGroupedTokens * w.cols * static_cast<int64_t>(sizeof(float)),
                 block = std::max<int64_t>(1, kBlockBytes / panel_bytes);
@@ -49,17 +56,42 @@ void fwd_groups(Ctx& ctx, const LinearGroupedFwd& op, std::span<std::byte> works
   }
 }
 
-// From the weight itself.
+std::vector<double> with_zeros(const GroupedView& w) {
+  std::vector<double> out(static_cast<size_t>(w.rows * w.cols));
+  const auto* begin = w.begin.as<int64_t>();
+  for (int64_t i = 0; i < w.row_of.count(); ++i) {
+    const int64_t row = w.row_of.as<int32_t>()[i], group = i / w.height;
+    for (int64_t k = begin[group]; row >= 0 && k < begin[group + 1]; ++k)
+      out[static_cast<size_t>(row * w.cols + w.columns.as<int32_t>()[k])] =
+          element(w.values, k * w.height + i % w.height);
+  }
+  return out;
+}
+
+// From the weight itself where there is one.
 void dense_ref(Ctx&, const LinearGroupedFwd& op, std::span<std::byte>) {
+  check_groups(op);
   std::vector<double> y(static_cast<size_t>(op.y.count()));
-  linear_fwd_ref(op.x.dim(0), op.w.rows, op.w.cols, to_doubles(op.x), decode(op.w), to_doubles(op.bias), y);
+  linear_fwd_ref(op.x.dim(0), op.groups.rows, op.groups.cols, to_doubles(op.x),
+                 op.w ? decode(op.w) : with_zeros(op.groups), to_doubles(op.bias), y);
   store(op.y, y);
+}
+
+const char* pipelined_support(const LinearGroupedFwd& op) {
+  if (op.x.dtype != DType::bf16 || op.groups.values.dtype != DType::bf16) return "x or weights are not BF16";
+  if (ranked_pipelines({.height = op.groups.height}, {}).empty()) return "groups of another height";
+  return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
 }
 
 }  // namespace
 
 std::span<const Row<LinearGroupedFwd>> LinearGroupedFwd::rows() {
-  static constexpr Row<LinearGroupedFwd> kRows[] = {{.name = "lanes_f32",
+  static constexpr Row<LinearGroupedFwd> kRows[] = {{.name = "pipelined",
+                                                     .numerics = "bf16_mma",
+                                                     .supports = &pipelined_support,
+                                                     .run = kHasCuda ? &linear_grouped_fwd_cuda : nullptr,
+                                                     .device = Device::cuda},
+                                                    {.name = "lanes_f32",
                                                      .numerics = "f32_chain",
                                                      .supports = &groups_support<DType::f32>,
                                                      .workspace = &panels_workspace,

@@ -42,8 +42,8 @@ void hold_bits(const GroupedCase& c, DType type, DType out, bool has_bias) {
   const packed::Class c_dense = type == DType::f32 ? packed::Class::f32 : packed::Class::bf16;
   const Tensor scratch(arena, DType::u8, {linear_packed_workspace(c_dense, dense, 2)});
   linear_packed(c_dense, ctx, dense, {scratch.mut().data, static_cast<size_t>(scratch.view().bytes())});
-  LinearGroupedFwd op{.x = x.view(), .w = dense.w, .groups = groups.get(), .bias = b, .y = got.mut()};
-  const Row<LinearGroupedFwd>& row = LinearGroupedFwd::rows()[type == DType::f32 ? 0 : 1];
+  LinearGroupedFwd op{.x = x.view(), .w = dense.w, .groups = groups->view(), .bias = b, .y = got.mut()};
+  const Row<LinearGroupedFwd>& row = row_named<LinearGroupedFwd>(type == DType::f32 ? "lanes_f32" : "lanes_bf16");
   for (const int threads : {1, 3}) {
     fill(got.mut(), NAN);
     ctx.threads = threads;
@@ -79,8 +79,25 @@ TEST(LinearGrouped, EveryRowAgreesWithTheReference) {
   const Weight weight = dense_weight(w.view());
   const auto groups = find_groups(weight, 0.5);
   ASSERT_TRUE(groups);
-  const LinearGroupedFwd op{.x = x.view(), .w = weight, .groups = groups.get(), .bias = bias.view(), .y = y.mut()};
+  const LinearGroupedFwd op{.x = x.view(), .w = weight, .groups = groups->view(), .bias = bias.view(), .y = y.mut()};
   sweep(op, 2e-5, 2e-5);
+}
+
+// Groups alone say what the weight with its zeros does.
+TEST(LinearGrouped, TheReferenceNeedsNoDenseWeight) {
+  TestTensor x(DType::f32, {5, 83}, 1), w(DType::f32, {64, 83}, 2), want(DType::f32, {5, 64}, 4),
+      got(DType::f32, {5, 64}, 5);
+  zero_in_groups(w);
+  const auto groups = find_groups(dense_weight(w.view()), 0.5);
+  ASSERT_TRUE(groups);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  LinearGroupedFwd op{.x = x.view(), .w = dense_weight(w.view()), .groups = groups->view(), .y = want.mut()};
+  run_row(ctx, op, row_named<LinearGroupedFwd>("ref"));
+  op.w = {};
+  op.y = got.mut();
+  run_row(ctx, op, row_named<LinearGroupedFwd>("ref"));
+  EXPECT_EQ(got.bytes, want.bytes);
 }
 
 // FP32 weights would be rounded in the class that BF16 activations name.
@@ -92,7 +109,7 @@ TEST(LinearGrouped, WeightsAreNotRounded) {
   ASSERT_TRUE(groups);
   Arena arena;
   const Ctx ctx{.arena = arena};
-  EXPECT_STREQ(choose(ctx, LinearGroupedFwd{.x = x.view(), .w = weight, .groups = groups.get(), .y = y.mut()}).name,
+  EXPECT_STREQ(choose(ctx, LinearGroupedFwd{.x = x.view(), .w = weight, .groups = groups->view(), .y = y.mut()}).name,
                "ref");
 }
 

@@ -1,6 +1,7 @@
 // The variants behind the tables of linear.cc.
 #pragma once
 #include "kernels/linear/linear.h"
+#include "kernels/linear/linear_grouped.h"
 #include "math/packed.h"
 #include "math/tile.h"
 
@@ -8,6 +9,9 @@ namespace braid {
 
 // On a GPU; only with BRAID_CUDA.
 void linear_fwd_cuda(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
+
+// On groups of rows on a GPU, in a pipelined main loop (pipelined_cuda.cuh); only with BRAID_CUDA.
+void linear_grouped_fwd_cuda(Ctx& ctx, const LinearGroupedFwd& op, std::span<std::byte> workspace);
 
 // On tiles (math/tile.h).
 const char* linear_tiles_supports(const LinearFwd& op);
