@@ -4,8 +4,8 @@
 usage: tiny.py DATA [--model MODEL] [--braid PROGRAM] [--quick]
 
 DATA is the folder that `braid data synth --out DATA bench/data/tiny-*.jsonl` wrote: no conversation contains its tasks,
-nor anything near the prompts of bench/data. Every task is asked at turns 1, 4, 8 and 12 of a conversation, sums and the
-prompts of bench/data also with thinking off, and sums with budgets of 16, 64 and 256 tokens of thinking. Shares are
+nor anything near the prompts of bench/data. Every task is asked at turns 1, 4, 8 and 12 of a conversation, at the first
+sums and the prompts of bench/data also with thinking off, and sums with budgets of 16, 64 and 256 tokens of thinking. Shares are
 percentages with 95% intervals (Wilson). Also the rate at which the prediction block drafts the model's own text, and how far the 4-bit model is from
 this one (KL divergence over held-out conversations).
 """

@@ -269,7 +269,8 @@ class Refusals(Case):
         self.assertEqual((known.returncode, known.stderr), (0, ""))
         self.assertRefused(braid("run", "tiny", "--ids", 1, "-n", 1, BRAID_VERBOSE="all"), "[BRAID_VERBOSE] unknown; got all")
         self.assertRefused(braid("run", "tiny", "--ids", 1, "-n", 1, BRAID_JSON="maybe"),
-                           "[run] is not true or false; got --json = maybe")
+                           "[BRAID_JSON] is not true or false; got maybe")
+        self.assertRefused(braid("list", "--json=maybe"), "[--json] is not true or false; got maybe; try braid list --help")
 
     def test_a_plain_prompt_is_continued_as_it_is(self):
         prompt = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n<|im_start|>assistant\n<think>\n"

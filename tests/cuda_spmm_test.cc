@@ -172,6 +172,30 @@ TEST_F(CudaSpmmTest, GraphsOfEveryShape) {
   }
 }
 
+// Its scratch belongs to the recording: what is taken from the pool later is not written when it runs again.
+TEST_F(CudaSpmmTest, ARecordedPassKeepsItsScratch) {
+  const TestGraph g = graph_of(50, 40, 3000);
+  const SpmmFwd op{.rowptr = on_gpu(view_of(g.rowptr.data(), {g.rows() + 1})),
+                   .col = on_gpu(view_of(g.col.data(), {g.edges()})),
+                   .x = on_gpu(random(DType::f32, {40, 24}).view()),
+                   .y = result(DType::f32, {50, 24})};
+  for (const char* row : {"cuda_sr", "cuda_merge"}) {
+    Ctx ctx{.arena = arena_, .gpu = gpu_.get()};
+    ctx.forced_rows[SpmmFwd::name] = row;
+    GpuGraph graph;
+    graph.record(*gpu_, [&] { run(ctx, op); });
+    const std::vector<double> direct = back(op.y);
+    std::vector<MutView> later;
+    for (int64_t floats = 128; floats <= 65536; floats += floats / 8)
+      later.push_back(on_gpu(random(DType::f32, {floats}).view()));
+    std::vector<std::vector<double>> before;
+    for (const MutView& v : later) before.push_back(back(v));
+    graph.launch(*gpu_);
+    EXPECT_EQ(back(op.y), direct) << row;
+    for (size_t i = 0; i < later.size(); ++i) EXPECT_EQ(back(later[i]), before[i]) << row << " " << i;
+  }
+}
+
 // NaN wins, the first of equal values too.
 TEST_F(CudaSpmmTest, LargestOfNaNAndOfEqualValues) {
   const std::vector<int64_t> rowptr = {0, 4, 1204};

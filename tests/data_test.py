@@ -106,6 +106,14 @@ class Data(Case):
         new = done("new", "hybrid-8.5m", self.folder / "new", "--layers", 2)
         self.assertEqual((new["layers"], new["format"]), (2, "bf16"))
 
+    def test_stopped_it_leaves_no_folder(self):
+        process = subprocess.Popen([BRAID, "data", "synth", "--out", self.folder / "stopped", "--train", "10000000", "--valid", "1", "--tasks", "1"],
+                                   stdin=subprocess.DEVNULL, env=ENVIRONMENT)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(), 130)
+        self.assertEqual([path.name for path in self.folder.iterdir() if "stopped" in path.name], [])
+
     def test_a_bar_is_gone_before_the_result(self):
         if SANITIZED:
             self.skipTest("so many conversations take a minute with a sanitizer")

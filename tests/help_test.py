@@ -76,6 +76,19 @@ class Help(Case):
                     self.assertLessEqual({w for w in words if re.fullmatch(OPTION, w)}, options_of(name) | known)
         self.assertGreater(seen, 10)
 
+    def test_commands_within_sentences_exist(self):
+        """Of `braid ...` in pages and in READMEs; words in capitals and options stand for what a reader has."""
+        seen = 0
+        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.md"), ROOT / "models" / "tiny" / "README.md"]:
+            for named in re.findall(r"`(?:\./run )?braid\s([a-z][^`]*)`", page.read_text()):
+                words = [word for word in named.split() if re.fullmatch(r"[a-z0-9-]+(?:\|[a-z0-9-]+)*", word)][:2]
+                each = [[first, *rest] for first in words[0].split("|") for rest in ([w] for w in words[1].split("|"))] if words[1:] else [words]
+                for command in each:
+                    with self.subTest(page=page.name, named=named):
+                        self.assertTrue(command_of(command) or (command[0] in GROUPS and len(command) == 1))
+                        seen += 1
+        self.assertGreater(seen, 100)
+
     def test_every_page_of_help_leads_to_one_of_docs(self):
         for name in COMMANDS:
             page = re.search(r"See (docs/[a-z-]+\.md)\.$", braid(*name.split(), "--help").stdout.splitlines()[-1])

@@ -32,20 +32,13 @@ struct Cli::State {
 
 namespace {
 
-// Where a value came from, for error lines: the variable when it holds just this.
-std::string source_of(const Item& item, const std::string& text) {
-  if (item.long_name().empty()) return item.spellings[0];
-  const char* variable = std::getenv(item.variable().c_str());
-  return variable && text == variable ? item.variable() : item.long_name();
-}
-
 template <class Number>
 Number number_of(const Item& item, const std::string& text, const char* expected) {
   Number value{};
   const char* end = text.data() + text.size();
   const auto [stop, status] = std::from_chars(text.data(), end, value);
   if (status != std::errc{} || stop != end)
-    fail(source_of(item, text), {.what = "not a value for this option", .got = printable(text), .expected = expected});
+    fail(item.source(text), {.what = "not a value for this option", .got = printable(text), .expected = expected});
   return value;
 }
 
@@ -106,10 +99,10 @@ void Cli::choice(const std::string& names, std::string& value, const std::vector
     for (const std::string& choice : item.choices) {
       if (text == choice) return void(value = text);
     }
-    fail(source_of(item, text), {.what = "unknown choice",
-                                 .got = printable(text),
-                                 .expected = item.value,
-                                 .hint = sys::nearest(text, item.choices)});
+    fail(item.source(text), {.what = "unknown choice",
+                             .got = printable(text),
+                             .expected = item.value,
+                             .hint = sys::nearest(text, item.choices)});
   });
 }
 void Cli::positional(const std::string& name, std::string& value, const std::string& help, bool required) {
@@ -155,8 +148,11 @@ std::vector<Page> all_pages() {
   const std::string text = printable(error.what()), option = text.substr(0, text.find(':'));
   if (error.get_name() == "ArgumentMismatch")
     fail(command.name, {.what = "an option lacks its value", .got = option, .hint = help});
-  if (error.get_name() == "ConversionError")  // of a flag: CLI11 converts nothing else
-    fail(command.name, {.what = "is not true or false", .got = text.substr(option.size() + 2), .hint = help});
+  if (error.get_name() == "ConversionError") {  // of a flag, "...: --json = maybe": CLI11 converts nothing else
+    const std::string name = text.substr(option.size() + 2, text.find(" = ") - option.size() - 2),
+                      value = text.substr(text.find(" = ") + 3);
+    fail(item_of(name, "", "").source(value), {.what = "is not true or false", .got = value, .hint = help});
+  }
   fail(command.name, {.what = text, .hint = help});
 }
 

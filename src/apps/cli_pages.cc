@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "apps/cli.h"
@@ -123,6 +124,11 @@ std::string Item::variable() const {
   if (name.empty()) return name;
   std::replace(name.begin(), name.end(), '-', '_');
   return "BRAID_" + upper(name.substr(2));
+}
+std::string Item::source(const std::string& text) const {
+  if (long_name().empty()) return spellings[0];
+  const char* set = std::getenv(variable().c_str());
+  return set && text == set ? variable() : long_name();
 }
 
 std::string upper(std::string name) {

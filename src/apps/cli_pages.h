@@ -19,8 +19,9 @@ struct Item {
   std::vector<std::string> choices{};
   bool positional = false, required = false, repeated = false, rare = false;
 
-  std::string long_name() const;  // first spelling with two dashes, or empty
-  std::string variable() const;   // BRAID_TOKENS, or empty without a long name
+  std::string long_name() const;                      // first spelling with two dashes, or empty
+  std::string variable() const;                       // BRAID_TOKENS, or empty without a long name
+  std::string source(const std::string& text) const;  // of a value, for error lines: the variable if it holds just this
 };
 
 using Rows = std::vector<std::pair<std::string, std::string>>;  // a label and what it means

@@ -102,6 +102,7 @@ Shown of_recipe(const DataShowArgs& o) {
 Shown of_file(const DataShowArgs& o) {
   if (!o.overrides.empty())
     fail("data show", {.what = "one argument too many", .got = printable(o.overrides[0]), .expected = "one file"});
+  if (o.path.empty() && o.kind.empty()) fail("data show", {.what = "no file", .hint = "braid data show --help"});
   Shown shown{.spec = {.kind = o.kind, .path = o.path, .length = o.length}, .model = o.model};
   if (o.vocabulary > 0) shown.vocabulary = o.vocabulary;
   const bool sized = (o.kind.empty() ? data::kind_of(o.path) : o.kind) == "ids";

@@ -34,7 +34,7 @@ struct EvalArgs {
 };
 
 std::string read_text(const std::string& path) {
-  if (path.empty()) fail("eval", {.what = "there is no text to read", .hint = "--text FILE or --jsonl FILE"});
+  if (path.empty()) fail("eval", {.what = "there is nothing to read", .hint = "--text, --jsonl or --tasks FILE"});
   std::string text = sys::read_file(path);
   if (text.empty()) fail(printable(path), {.what = "has no text"});
   return text;

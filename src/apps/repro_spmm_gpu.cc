@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/version.h"
 #include "core/device/gpu.h"
 #include "graph/generate.h"
 #include "io/atomic_file.h"
@@ -119,15 +120,15 @@ void print_cells(const std::vector<GpuSpmmCell>& cells, const std::string& gpu, 
   fmt::print(
       "{}\nGFLOP/s of {}, F32, medians of interleaved rounds of ten recorded passes, * the row that is taken unless "
       "told\n"
-      "otherwise, and how many times as fast it is as the fastest of cuSPARSE: `cusparse` makes its descriptors and "
-      "narrows\n"
-      "the row pointers in every pass, `_alg2` and `_alg3` have them and the analysis of the matrix made beforehand.\n"
+      "otherwise, and how many times as fast it is as the fastest of cuSPARSE: `cusparse` narrows the row pointers in\n"
+      "every pass, `_alg2` and `_alg3` have narrow ones and the library's `preprocess` made beforehand.\n"
       "Bounds: the bytes with every source read once, and once per edge, at {:.0f} GB/s of a copy; the cache exceeds "
       "it.\n",
       table.markdown(), gpu, roofs.copy_gbs);
 }
 
-ordered_json json_of(const std::vector<GpuSpmmCell>& cells, const std::string& gpu, const GpuRoofs& roofs) {
+ordered_json json_of(const SpmmOnGpu& o, const std::vector<GpuSpmmCell>& cells, const std::string& gpu,
+                     const GpuRoofs& roofs) {
   ordered_json rows = ordered_json::array();
   for (const GpuSpmmCell& c : cells) {
     ordered_json row = {{"graph", c.graph}, {"width", c.width}};
@@ -141,7 +142,9 @@ ordered_json json_of(const std::vector<GpuSpmmCell>& cells, const std::string& g
     rows.push_back(std::move(row));
   }
   return {{"what", "measured by braid repro spmm --device cuda"},
+          {"braid", fmt::format("{} (commit {})", build().version, build().commit)},
           {"gpu", gpu},
+          {"rounds", o.rounds},
           {"copy_gbs", roofs.copy_gbs},
           {"gflops", rows}};
 }
@@ -168,7 +171,7 @@ int repro_spmm_on_gpu(const SpmmOnGpu& o) {
   if (!o.csv.empty()) io::write_text_file(o.csv, csv_of(cells));
   if (!o.svg.empty()) io::write_text_file(o.svg, svg_of(cells, gpu));
   if (o.json) {
-    fmt::print("{}\n", json_of(cells, gpu, roofs).dump(1));
+    fmt::print("{}\n", json_of(o, cells, gpu, roofs).dump(1));
   } else {
     print_cells(cells, gpu, roofs);
   }

@@ -28,9 +28,10 @@ std::byte* DevicePool::take(int64_t bytes) {
   CHECK(bytes >= 0 && bytes <= kLargest, "{} bytes", bytes);
   const int64_t size = size_class(bytes);
   std::byte* data = nullptr;
-  if (auto& idle = idle_[size]; !idle.empty()) {
-    data = idle.back();
-    idle.pop_back();
+  auto& from = recording_ && !kept_[size].empty() ? kept_[size] : idle_[size];
+  if (!from.empty()) {
+    data = from.back();
+    from.pop_back();
   } else {
     ++requests_;
     data = backing_.take(size);
@@ -54,8 +55,28 @@ void DevicePool::give_back(std::byte* data) {
   const auto found = used_.find(data);
   CHECK(found != used_.end(), "{} is not of this pool", static_cast<void*>(data));
   in_use_ -= found->second;
-  idle_[found->second].push_back(data);
+  (recording_ ? kept_ : idle_)[found->second].push_back(data);
   used_.erase(found);
+}
+
+void DevicePool::begin_recording() {
+  CHECK(!recording_, "a recording within a recording");
+  recording_ = true;
+}
+
+std::vector<std::byte*> DevicePool::end_recording() {
+  CHECK(recording_, "nothing is recorded");
+  recording_ = false;
+  std::vector<std::byte*> blocks;
+  for (auto& [size, list] : kept_) {
+    for (std::byte* data : list) {
+      used_[data] = size;
+      in_use_ += size;
+      blocks.push_back(data);
+    }
+  }
+  kept_.clear();
+  return blocks;
 }
 
 void DevicePool::trim() {

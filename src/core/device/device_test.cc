@@ -73,6 +73,33 @@ TEST(DevicePool, IdleMemoryOfOtherSizesIsFreedBeforeARequestFails) {
   pool.give_back(again);
 }
 
+// Its scratch is written again whenever it runs, so that nobody else may have it.
+TEST(DevicePool, ARecordedPassKeepsItsScratch) {
+  Fake device{.room = 1 << 20};
+  DevicePool pool(device.backing());
+  const auto pass = [&] {
+    const PoolBlock first(pool, 4096);
+    std::byte* const one = PoolBlock(pool, 1000).data();
+    EXPECT_EQ(PoolBlock(pool, 1000).data(), one);  // within the pass it is free again
+    return std::set{first.data(), one};
+  };
+  pass();
+  const int64_t requests = pool.requests();
+  pool.begin_recording();
+  const std::set<std::byte*> scratch = pass();
+  const std::vector<std::byte*> blocks = pool.end_recording();
+  EXPECT_EQ(pool.requests(), requests);
+  EXPECT_EQ(std::set(blocks.begin(), blocks.end()), scratch);
+  EXPECT_EQ(pool.bytes_in_use(), DevicePool::size_class(4096) + DevicePool::size_class(1000));
+  pool.trim();
+  for (const int64_t bytes : {4096, 1000}) {
+    const PoolBlock later(pool, bytes);
+    EXPECT_FALSE(scratch.contains(later.data()));
+  }
+  for (std::byte* data : blocks) pool.give_back(data);
+  EXPECT_TRUE(scratch.contains(PoolBlock(pool, 4096).data()));
+}
+
 TEST(Gpu, IsKnownOrAbsent) {
   for (const Gpu& gpu : gpus()) {
     EXPECT_FALSE(gpu.name.empty());

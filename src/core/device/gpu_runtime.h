@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/device/device_pool.h"
 #include "core/view.h"
@@ -40,7 +41,8 @@ class GpuRuntime {
 };
 
 // A pass, recorded once: launching it costs one call and requests no memory. The memory it reads and writes must not
-// move; `record` first runs the pass unrecorded, so that products are measured and the pool has its memory.
+// move; what it takes from the pool for a while is its own until this ends, which must be before the runtime does.
+// `record` first runs the pass unrecorded, so that products are measured and the pool has its memory.
 class GpuGraph {
  public:
   GpuGraph() = default;
@@ -53,7 +55,11 @@ class GpuGraph {
   explicit operator bool() const { return executable_ != nullptr; }
 
  private:
+  void release();
+
   void* executable_ = nullptr;  // a cudaGraphExec_t
+  GpuRuntime* gpu_ = nullptr;
+  std::vector<std::byte*> scratch_{};
 };
 
 }  // namespace braid

@@ -116,20 +116,43 @@ void GpuRuntime::download(const View& device, const MutView& host) {
   }
 }
 
-GpuGraph::~GpuGraph() {
+GpuGraph::~GpuGraph() { release(); }
+
+void GpuGraph::release() {
   if (executable_) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
+  executable_ = nullptr;
+  for (std::byte* data : scratch_) gpu_->memory().give_back(data);
+  scratch_.clear();
 }
+
+namespace {
+
+// What `pass` gives back to the pool, which no other pass gets.
+std::vector<std::byte*> run_keeping_scratch(DevicePool& memory, sys::FunctionRef<void()> pass) {
+  memory.begin_recording();
+  try {
+    pass();
+  } catch (...) {
+    for (std::byte* data : memory.end_recording()) memory.give_back(data);
+    throw;
+  }
+  return memory.end_recording();
+}
+
+}  // namespace
 
 void GpuGraph::record(GpuRuntime& gpu, sys::FunctionRef<void()> pass) {
   GpuRuntime::Impl& impl = gpu.impl();
-  pass();
+  release();
+  gpu_ = &gpu;
+  for (std::byte* data : run_keeping_scratch(gpu.memory(), pass)) gpu.memory().give_back(data);
   gpu.synchronize();
   const int64_t requests = gpu.memory().requests();
   cudaGraph_t graph = nullptr;
   cuda_check(cudaStreamBeginCapture(impl.stream, cudaStreamCaptureModeThreadLocal), "cannot record");
   impl.recording = true;
   try {
-    pass();
+    scratch_ = run_keeping_scratch(gpu.memory(), pass);
   } catch (...) {
     impl.recording = false;
     cudaStreamEndCapture(impl.stream, &graph);
@@ -139,8 +162,6 @@ void GpuGraph::record(GpuRuntime& gpu, sys::FunctionRef<void()> pass) {
   impl.recording = false;
   cuda_check(cudaStreamEndCapture(impl.stream, &graph), "cannot end a recording");
   CHECK(gpu.memory().requests() == requests, "a recorded pass asked for memory");
-  if (executable_) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
-  executable_ = nullptr;
   cudaGraphExec_t made = nullptr;
   const cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
   cudaGraphDestroy(graph);

@@ -10,6 +10,7 @@
 #include "data/synth/near.h"
 #include "data/synth/task.h"
 #include "io/atomic_file.h"
+#include "io/atomic_folder.h"
 #include "sys/error.h"
 
 namespace braid::synth {
@@ -257,12 +258,14 @@ void write_vocabulary(const Writer& writer, const std::filesystem::path& path, c
 
 bool write(const std::filesystem::path& folder, const Options& o, const sys::FunctionRef<bool(int64_t)>& progress) {
   const Writer writer(o);
+  io::AtomicFolder whole(folder, io::AtomicFolder::Mark::none);
+  const std::filesystem::path& to = whole.place();
   for (const int64_t turns : kTaskTurns)
-    write_tasks(writer, turns == 1 ? folder : folder / fmt::format("turn-{}", turns), o, turns);
-  write_follow_ups(writer, folder / "follow_up.jsonl", o);
-  write_vocabulary(writer, folder / "vocabulary.txt", o);
+    write_tasks(writer, turns == 1 ? to : to / fmt::format("turn-{}", turns), o, turns);
+  write_follow_ups(writer, to / "follow_up.jsonl", o);
+  write_vocabulary(writer, to / "vocabulary.txt", o);
   for (const bool train : {false, true}) {
-    io::AtomicFile file(folder / (train ? "train.jsonl" : "valid.jsonl"));
+    io::AtomicFile file(to / (train ? "train.jsonl" : "valid.jsonl"));
     const int64_t rows = train ? o.train : o.valid;
     for (int64_t i = 0; i < rows; ++i) {
       Draw draw({o.seed, train ? kTrain : kValid}, static_cast<uint64_t>(i));
@@ -271,6 +274,7 @@ bool write(const std::filesystem::path& folder, const Options& o, const sys::Fun
     }
     file.commit();
   }
+  whole.commit();
   return true;
 }
 

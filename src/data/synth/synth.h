@@ -30,7 +30,7 @@ constexpr int64_t kTaskTurns[] = {1, 4, 8, 12};
 //   turn-4/, turn-8/, turn-12/   arithmetic, strings and calculator again, at that turn of a conversation
 // Every other conversation is a single turn, the others 2 to 16, one in seventy up to 56. Every turn that thinks
 // shows its thinking: tiny's template keeps it. The same options give the same bytes. `progress` receives the number of
-// conversations written; if it returns false, writing stops, and no unfinished file appears. Returns whether everything
+// conversations written; if it returns false, writing stops, and no folder appears. Returns whether everything
 // was written.
 bool write(const std::filesystem::path& folder, const Options& options,
            const sys::FunctionRef<bool(int64_t)>& progress);

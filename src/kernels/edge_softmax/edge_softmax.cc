@@ -57,7 +57,7 @@ void edge_softmax_bwd_loops(Ctx& ctx, const EdgeSoftmaxBwd& op, std::span<std::b
 std::span<const Row<EdgeSoftmaxFwd>> EdgeSoftmaxFwd::rows() {
   static constexpr Row<EdgeSoftmaxFwd> kRows[] = {
       {.name = "cuda",
-       .numerics = "f32",
+       .numerics = "cuda",
        .supports = &fwd_supports,
        .run = kHasCuda ? &edge_softmax_fwd_cuda : nullptr,
        .device = Device::cuda},
@@ -70,7 +70,7 @@ std::span<const Row<EdgeSoftmaxFwd>> EdgeSoftmaxFwd::rows() {
 std::span<const Row<EdgeSoftmaxBwd>> EdgeSoftmaxBwd::rows() {
   static constexpr Row<EdgeSoftmaxBwd> kRows[] = {
       {.name = "cuda",
-       .numerics = "f32",
+       .numerics = "cuda",
        .supports = &bwd_cuda_supports,
        .run = kHasCuda ? &edge_softmax_bwd_cuda : nullptr,
        .device = Device::cuda},

@@ -147,7 +147,7 @@ void check_gat(const GatBwd& op) {
 std::span<const Row<GatScoresFwd>> GatScoresFwd::rows() {
   static constexpr Row<GatScoresFwd> kRows[] = {
       {.name = "cuda",
-       .numerics = "f32",
+       .numerics = "cuda",
        .supports = &scores_cuda_supports,
        .run = kHasCuda ? &gat_scores_fwd_cuda : nullptr,
        .device = Device::cuda},
@@ -160,7 +160,7 @@ std::span<const Row<GatScoresFwd>> GatScoresFwd::rows() {
 std::span<const Row<GatScoresBwd>> GatScoresBwd::rows() {
   static constexpr Row<GatScoresBwd> kRows[] = {
       {.name = "cuda",
-       .numerics = "f32",
+       .numerics = "cuda",
        .supports = &scores_bwd_cuda_supports,
        .run = kHasCuda ? &gat_scores_bwd_cuda : nullptr,
        .device = Device::cuda},
@@ -177,7 +177,7 @@ std::span<const Row<GatScoresBwd>> GatScoresBwd::rows() {
 std::span<const Row<GatFwd>> GatFwd::rows() {
   static constexpr Row<GatFwd> kRows[] = {
       {.name = "cuda",
-       .numerics = "f32",
+       .numerics = "cuda",
        .supports = &fwd_cuda_supports,
        .run = kHasCuda ? &gat_fwd_cuda : nullptr,
        .device = Device::cuda},
@@ -190,7 +190,7 @@ std::span<const Row<GatFwd>> GatFwd::rows() {
 std::span<const Row<GatBwd>> GatBwd::rows() {
   static constexpr Row<GatBwd> kRows[] = {
       {.name = "cuda",
-       .numerics = "f32",
+       .numerics = "cuda",
        .supports = &bwd_cuda_supports,
        .run = kHasCuda ? &gat_bwd_cuda : nullptr,
        .device = Device::cuda},

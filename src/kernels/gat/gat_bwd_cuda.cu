@@ -274,13 +274,18 @@ void source_pass(Ctx& ctx, const GatBwd& op, Common shared) {
 
 void gat_bwd_cuda(Ctx& ctx, const GatBwd& op, std::span<std::byte>) {
   check_gat(op);
-  if (op.x.count() == 0) return;
-  std::byte* scratch = ctx.gpu->memory().take(op.left.count() * static_cast<int64_t>(sizeof(float4)));
-  const Common shared = common(op, reinterpret_cast<float4*>(scratch));
+  if (op.x.count() == 0) {  // no sources, hence no edges
+    if (op.dleft.count() > 0)
+      cuda_check(cudaMemsetAsync(op.dleft.data, 0, static_cast<size_t>(op.dleft.bytes()),
+                                 static_cast<cudaStream_t>(ctx.gpu->stream())),
+                 "gat_bwd cannot clear");
+    return;
+  }
+  const PoolBlock scratch(ctx.gpu->memory(), op.left.count() * static_cast<int64_t>(sizeof(float4)));
+  const Common shared = common(op, reinterpret_cast<float4*>(scratch.data()));
   if (op.y.count() > 0)
     op.x.dtype == DType::bf16 ? left_pass<__nv_bfloat16>(ctx, op, shared) : left_pass<float>(ctx, op, shared);
   source_pass(ctx, op, shared);
-  ctx.gpu->memory().give_back(scratch);
 }
 
 }  // namespace braid

@@ -150,7 +150,7 @@ void backward(Ctx& ctx, const GatScoresBwd& op) {
   const int64_t slab = std::max(kRows, (rows + kSlabs - 1) / kSlabs), slabs = (rows + slab - 1) / slab;
   int lanes = kWarpLanes / 8;
   while (lanes < 2 * kWarpLanes && int64_t{lanes} * vec < width) lanes *= 2;
-  std::byte* scratch = ctx.gpu->memory().take(slabs * 2 * width * static_cast<int64_t>(sizeof(float)));
+  const PoolBlock scratch(ctx.gpu->memory(), slabs * 2 * width * static_cast<int64_t>(sizeof(float)));
   const BackwardArgs<X> a{.x = reinterpret_cast<const X*>(op.x.data),
                           .x_stride = op.x.stride(0),
                           .dright = op.dright.as<float>(),
@@ -159,7 +159,7 @@ void backward(Ctx& ctx, const GatScoresBwd& op) {
                           .a_dst = op.a_dst.as<float>(),
                           .dx = op.dx.as<float>(),
                           .dx_stride = op.dx.stride(0),
-                          .sums = reinterpret_cast<float*>(scratch),
+                          .sums = reinterpret_cast<float*>(scratch.data()),
                           .rows = rows,
                           .slab = slab,
                           .width = width,
@@ -178,7 +178,6 @@ void backward(Ctx& ctx, const GatScoresBwd& op) {
   add_slabs<<<static_cast<unsigned>((2 * width + kWarpLanes - 1) / kWarpLanes), kWarpLanes * kWarpLanes, 0, stream>>>(
       a.sums, slabs, width, op.da_src.as<float>(), op.da_dst.as<float>());
   cuda_check(cudaGetLastError(), "gat_scores_bwd cannot add its sums");
-  ctx.gpu->memory().give_back(scratch);
 }
 
 }  // namespace

@@ -39,7 +39,6 @@ class GroupedLaunch {
   GroupedLaunch(GpuRuntime& gpu, const LinearGroupedFwd& op);
   GroupedLaunch(const GroupedLaunch&) = delete;
   GroupedLaunch& operator=(const GroupedLaunch&) = delete;
-  ~GroupedLaunch();
 
   void transpose_x() const;
   void main_loop(int pipeline) const;
@@ -48,8 +47,8 @@ class GroupedLaunch {
  private:
   GpuRuntime& gpu_;
   const LinearGroupedFwd& op_;
-  PipelineArgs args_{};
-  std::byte *x_ = nullptr, *y_ = nullptr;
+  PipelineArgs args_;
+  PoolBlock x_, y_;  // transposed
 };
 
 PipelineProblem problem_of(const LinearGroupedFwd& op);

@@ -98,36 +98,27 @@ GpuPipelineKey key_of(const LinearGroupedFwd& op) {
 
 }  // namespace
 
-GroupedLaunch::GroupedLaunch(GpuRuntime& gpu, const LinearGroupedFwd& op) : gpu_(gpu), op_(op) {
-  const GroupedView& w = op.groups;
-  args_ = {.order = w.order.as<int32_t>(),
-           .row_of = w.row_of.as<int32_t>(),
-           .begin = w.begin.as<int64_t>(),
-           .columns = w.columns.as<int32_t>(),
-           .values = reinterpret_cast<const __nv_bfloat16*>(w.values.data),
-           .bias = op.bias ? op.bias.as<float>() : nullptr,
-           .stride = (op.x.dim(0) + 7) / 8 * 8,
-           .wide = op.y.dtype == DType::f32};
-  x_ = gpu.memory().take(std::max<int64_t>(16, w.cols * args_.stride * 2));
-  try {
-    y_ = gpu.memory().take(w.rows * args_.stride * size_of(op.y.dtype));
-  } catch (...) {
-    gpu.memory().give_back(x_);
-    throw;
-  }
-  args_.x = reinterpret_cast<const __nv_bfloat16*>(x_);
-  args_.y = y_;
-}
-
-GroupedLaunch::~GroupedLaunch() {
-  gpu_.memory().give_back(x_);
-  gpu_.memory().give_back(y_);
+GroupedLaunch::GroupedLaunch(GpuRuntime& gpu, const LinearGroupedFwd& op)
+    : gpu_(gpu),
+      op_(op),
+      args_{.order = op.groups.order.as<int32_t>(),
+            .row_of = op.groups.row_of.as<int32_t>(),
+            .begin = op.groups.begin.as<int64_t>(),
+            .columns = op.groups.columns.as<int32_t>(),
+            .values = reinterpret_cast<const __nv_bfloat16*>(op.groups.values.data),
+            .bias = op.bias ? op.bias.as<float>() : nullptr,
+            .stride = (op.x.dim(0) + 7) / 8 * 8,
+            .wide = op.y.dtype == DType::f32},
+      x_(gpu.memory(), std::max<int64_t>(16, op.groups.cols * args_.stride * 2)),
+      y_(gpu.memory(), op.groups.rows * args_.stride * size_of(op.y.dtype)) {
+  args_.x = reinterpret_cast<const __nv_bfloat16*>(x_.data());
+  args_.y = y_.data();
 }
 
 void GroupedLaunch::transpose_x() const {
   if (op_.x.dim(1) == 0) return;
   transpose<uint16_t>({.in = reinterpret_cast<const uint16_t*>(op_.x.data),
-                       .out = reinterpret_cast<uint16_t*>(x_),
+                       .out = reinterpret_cast<uint16_t*>(x_.data()),
                        .in_stride = op_.x.stride(0),
                        .out_stride = args_.stride,
                        .rows = op_.x.dim(0),

@@ -50,7 +50,7 @@ void check_sddmm(const SddmmFwd& op) {
 std::span<const Row<SddmmFwd>> SddmmFwd::rows() {
   static constexpr Row<SddmmFwd> kRows[] = {
       {.name = "cuda",
-       .numerics = "f32",
+       .numerics = "cuda",
        .supports = &cuda_supports,
        .run = kHasCuda ? &sddmm_fwd_cuda : nullptr,
        .device = Device::cuda},

@@ -12,7 +12,8 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kCudaLanesWidest = 4;  // channels
+constexpr int64_t kCudaLanesWidest = 4;     // channels
+constexpr int64_t kCudaBlocksMost = 65535;  // side by side
 
 bool reads_x(EdgeOp op) { return op != EdgeOp::copy_e; }
 bool reads_edge(EdgeOp op) { return op != EdgeOp::copy_x; }
@@ -80,6 +81,11 @@ const char* lanes_supports(const SpmmFwd& op) {
 
 bool one_factor(const SpmmFwd& op) { return op.op == EdgeOp::copy_x || (op.op == EdgeOp::mul && op.edge.dim(1) == 1); }
 
+const char* cuda_sr_supports(const SpmmFwd& op) {
+  if (picks(op.reduce) && op.col.dim(0) > std::numeric_limits<int32_t>::max()) return "2^31 edges or more";
+  return sr_supports(op);
+}
+
 const char* cuda_merge_supports(const SpmmFwd& op) {
   if (picks(op.reduce)) return "max and min";
   return one_factor(op) ? sr_supports(op) : "other messages";
@@ -94,6 +100,7 @@ const char* cuda_plain_supports(const SpmmFwd& op) {
   const bool plain =
       op.op == EdgeOp::mul && op.reduce == Reduce::sum && !op.order && !op.x_scale && !op.self && op.own == 0;
   if (!plain || op.edge.dim(1) != 1) return "not a plain product";
+  if (op.y.dim(1) > kCudaBlocksMost) return "too many channels";
   if (op.x.dtype != DType::f32 || op.y.dtype != DType::f32) return "not F32";
   return sr_supports(op);
 }
@@ -140,20 +147,20 @@ void check_spmm(const SpmmBwdArg& op) {
 
 std::span<const Row<SpmmFwd>> SpmmFwd::rows() {
   static constexpr Row<SpmmFwd> kRows[] = {
-      {.name = "cuda_pr",
-       .numerics = "cuda_lanes",
-       .supports = &cuda_pr_supports,
-       .run = kHasCuda ? &spmm_fwd_cuda_pr : nullptr,
-       .device = Device::cuda},
       {.name = "cuda_sr",
        .numerics = "cuda_pieces",
-       .supports = &sr_supports,
+       .supports = &cuda_sr_supports,
        .run = kHasCuda ? &spmm_fwd_cuda_sr : nullptr,
        .device = Device::cuda},
       {.name = "cuda_merge",
        .numerics = "cuda_shares",
        .supports = &cuda_merge_supports,
        .run = kHasCuda ? &spmm_fwd_cuda_merge : nullptr,
+       .device = Device::cuda},
+      {.name = "cuda_pr",
+       .numerics = "cuda_lanes",
+       .supports = &cuda_pr_supports,
+       .run = kHasCuda ? &spmm_fwd_cuda_pr : nullptr,
        .device = Device::cuda},
       {.name = "cuda_eb_pr",
        .numerics = "cuda_segments",

@@ -188,16 +188,14 @@ void spmm_fwd_cuda_eb_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte>) {
              "cannot clear");
   if (a.edges == 0) return;
   const int64_t shares = (a.edges + kShare - 1) / kShare;
-  DevicePool& memory = ctx.gpu->memory();
-  std::byte* const scratch = memory.take(8 * shares * a.width);
-  auto* const parts = reinterpret_cast<float*>(scratch);
+  const PoolBlock scratch(ctx.gpu->memory(), 8 * shares * a.width);
+  auto* const parts = reinterpret_cast<float*>(scratch.data());
   with_types(op, [&](auto x, auto vector) {
     constexpr int V = decltype(vector)::value;
     const dim3 blocks(blocks_of(32 * shares), static_cast<unsigned>(a.width / V));
     sum_segments<decltype(x), V><<<blocks, kThreads, 0, stream>>>(a, parts);
   });
   add_segments<<<blocks_of(shares * a.width), kThreads, 0, stream>>>(a, parts);
-  memory.give_back(scratch);
   cuda_check(cudaGetLastError(), "spmm cannot be launched");
 }
 

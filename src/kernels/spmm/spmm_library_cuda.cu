@@ -44,21 +44,19 @@ void spmm_fwd_cusparse(Ctx& ctx, const SpmmFwd& op, std::span<std::byte>) {
   if (op.y.count() == 0) return;
   GpuRuntime::Impl& gpu = ctx.gpu->impl();
   const int64_t pointers = op.rowptr.dim(0);
-  std::byte* const rowptr = ctx.gpu->memory().take(4 * pointers);
-  narrow<<<blocks_of(pointers), kThreads, 0, gpu.stream>>>(op.rowptr.as<int64_t>(), reinterpret_cast<int32_t*>(rowptr),
-                                                           pointers);
-  const Descriptors d(op, reinterpret_cast<int32_t*>(rowptr));
+  const PoolBlock block(ctx.gpu->memory(), 4 * pointers);
+  auto* const rowptr = reinterpret_cast<int32_t*>(block.data());
+  narrow<<<blocks_of(pointers), kThreads, 0, gpu.stream>>>(op.rowptr.as<int64_t>(), rowptr, pointers);
+  const Descriptors d(op, rowptr);
   const float one = 1, zero = 0;
   size_t bytes = 0;
   constexpr auto kPlain = CUSPARSE_OPERATION_NON_TRANSPOSE;
   cuda_check(cusparseSpMM_bufferSize(gpu.cusparse(), kPlain, kPlain, &one, d.a, d.x, &zero, d.y, CUDA_R_32F,
                                      CUSPARSE_SPMM_CSR_ALG2, &bytes),
              "cuSPARSE has no such product");
-  std::byte* const scratch = ctx.gpu->memory().take(static_cast<int64_t>(bytes));
+  const PoolBlock scratch(ctx.gpu->memory(), static_cast<int64_t>(bytes));
   const cusparseStatus_t status = cusparseSpMM(gpu.cusparse(), kPlain, kPlain, &one, d.a, d.x, &zero, d.y, CUDA_R_32F,
-                                               CUSPARSE_SPMM_CSR_ALG2, scratch);
-  ctx.gpu->memory().give_back(scratch);
-  ctx.gpu->memory().give_back(rowptr);
+                                               CUSPARSE_SPMM_CSR_ALG2, scratch.data());
   cuda_check(status, "cuSPARSE failed");
 }
 

@@ -83,11 +83,10 @@ void launch(Ctx& ctx, const SpmmCall& a) {
   const int log = lanes_log(vectors);
   const dim3 blocks(blocks_of(groups << log), static_cast<unsigned>(((vectors - 1) >> log) / CF + 1));
   const auto stream = static_cast<cudaStream_t>(ctx.gpu->stream());
-  std::byte* const scratch = ctx.gpu->memory().take(8 * groups * a.width);
-  auto* const parts = reinterpret_cast<float*>(scratch);
+  const PoolBlock scratch(ctx.gpu->memory(), 8 * groups * a.width);
+  auto* const parts = reinterpret_cast<float*>(scratch.data());
   sum_shares<X, V, CF><<<blocks, kThreads, 0, stream>>>(a, log, share, parts);
   add_parts<X, V, CF><<<blocks, kThreads, 0, stream>>>(a, log, share, parts);
-  ctx.gpu->memory().give_back(scratch);
   cuda_check(cudaGetLastError(), "spmm cannot be launched");
 }
 
