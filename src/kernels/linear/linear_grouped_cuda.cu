@@ -143,7 +143,7 @@ void GroupedLaunch::main_loop(int pipeline) const {
 void GroupedLaunch::transpose_y() const {
   const auto run = [&](auto* out) {
     using Element = std::remove_pointer_t<decltype(out)>;
-    transpose<Element>({.in = reinterpret_cast<const Element*>(y_),
+    transpose<Element>({.in = reinterpret_cast<const Element*>(y_.data()),
                         .out = out,
                         .in_stride = args_.stride,
                         .out_stride = op_.y.stride(0),
