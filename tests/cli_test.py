@@ -270,6 +270,7 @@ class Refusals(Case):
         self.assertRefused(braid("run", "tiny", "--ids", 1, "-n", 1, BRAID_VERBOSE="all"), "[BRAID_VERBOSE] unknown; got all")
         self.assertRefused(braid("run", "tiny", "--ids", 1, "-n", 1, BRAID_JSON="maybe"),
                            "[BRAID_JSON] is not true or false; got maybe")
+        self.assertRefused(braid("run", "--chat", os.fsdecode(b"a\xff")), r"[--chat] is not UTF-8 at byte 1; got \xff")
         self.assertRefused(braid("list", "--json=maybe"), "[--json] is not true or false; got maybe; try braid list --help")
 
     def test_a_plain_prompt_is_continued_as_it_is(self):

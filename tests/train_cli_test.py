@@ -189,6 +189,9 @@ class Train(TrainCase):
 
         file.write_text(text)
         refused("data.kind=text", "data.path=recipes/tiny.toml", says="[recipes/tiny")
+        # An error about something else says what it is about.
+        answer = braid("train", file, f"out={self.out}", "data.path=nowhere.txt", "--dry-run", "memory.recompute=foo", cwd=elsewhere)
+        self.assertRefused(answer, "[memory.recompute] unknown policy; got foo")
         file.write_text(RECIPE)
         synth = "try braid data synth --out runs/tiny-data bench/data/tiny-*.jsonl, which makes the data"
         for more in ((), ("--dry-run", "batch=0")):

@@ -72,7 +72,9 @@ Action setup_chat(Cli& cli) {
   return [o] {
     check_range("--predict", o->tokens, -1, int64_t{1} << 30);
     check_range("--reasoning-budget", o->budget, -1, int64_t{1} << 30);
+    check_utf8("--system", o->system);
     const std::optional<std::string> piped = prompt_text("", "");
+    if (piped) check_utf8("standard input", *piped);
     Chat chat(*o);
     return piped ? answer_once(chat, *piped) : talk(chat);
   };

@@ -10,6 +10,7 @@
 #include "io/placeholder.h"
 #include "sys/error.h"
 #include "sys/read.h"
+#include "sys/utf8.h"
 #include "text/gguf_vocabulary.h"
 
 namespace braid::apps {
@@ -23,6 +24,12 @@ void need_tokenizer(const io::ModelPath& model, const char* hint) {
   if (model.is_gguf() || text::has_tokenizer(model.folder) || io::has_incomplete_download(model.folder)) return;
   fail(printable(model.folder.string()),
        {.what = "has no tokenizer", .expected = "tokenizer.json in it", .hint = hint});
+}
+
+void check_utf8(const char* flag, const std::string& text) {
+  const size_t valid = sys::utf8_valid_prefix(text);
+  if (valid == text.size()) return;
+  fail(flag, {.what = fmt::format("is not UTF-8 at byte {}", valid), .got = printable(text.substr(valid, 4))});
 }
 
 void check_range(const char* flag, int64_t value, int64_t low, int64_t high) {

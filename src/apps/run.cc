@@ -74,6 +74,8 @@ void check_options(const RunArgs& o) {
     if (is_conversation(o) || value->empty()) continue;
     fail(fmt::format("--{}", name), {.what = "is for a conversation", .hint = "--chat TEXT or --messages F.json"});
   }
+  for (const auto& [flag, text] : {std::pair("--prompt", &o.prompt), {"--chat", &o.chat}, {"--system", &o.system}})
+    check_utf8(flag, *text);
   check_range("--predict", o.tokens, -1, int64_t{1} << 30);
   check_range("--reasoning-budget", o.budget, -1, int64_t{1} << 30);
   if (o.cli->given("stop") && o.stop.empty()) fail("--stop", {.what = "the text is empty"});

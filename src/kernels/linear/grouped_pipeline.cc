@@ -49,12 +49,12 @@ double pipeline_seconds(const Pipeline& p, const PipelineProblem& problem, const
   const int most = blocks_of_unit(p, g);
   if (most == 0) return std::numeric_limits<double>::infinity();
   const int64_t blocks = problem.groups * ((problem.tokens + p.tokens - 1) / p.tokens), wave = int64_t{g.units} * most,
-                left = blocks % wave;
+                full = blocks / wave, left = blocks % wave;
   const auto of = [&](int64_t n) {
     const int64_t m = (n + g.units - 1) / g.units;
     return n == 0 ? 0 : wave_seconds(p, problem, g, static_cast<double>(m), static_cast<double>(n));
   };
-  return static_cast<double>(blocks / wave) * of(wave) + of(left);
+  return static_cast<double>(full) * of(wave) + of(left);
 }
 
 std::vector<int> ranked_pipelines(const PipelineProblem& problem, const GpuLimits& limits) {
@@ -65,6 +65,7 @@ std::vector<int> ranked_pipelines(const PipelineProblem& problem, const GpuLimit
   }
   std::sort(list.begin(), list.end());
   std::vector<int> out;
+  out.reserve(list.size());
   for (const auto& entry : list) out.push_back(entry.second);
   return out;
 }
