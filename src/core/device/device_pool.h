@@ -1,6 +1,6 @@
 // A memory pool of a device: a freed block serves the next request of its size class, so that a step with the same
 // requests as the one before never calls the driver. One stream uses a pool, and its order makes reuse safe. A pass
-// that is recorded runs again later: what it gives back while it is recorded stays its own.
+// that is recorded runs again later: what it frees while it is recorded stays its own.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -28,8 +28,8 @@ class DevicePool {
   // Returns all idle blocks to the device.
   void trim();
 
-  // Between the two, blocks given back serve requests of the recording alone. `end_recording` hands them to the caller,
-  // who gives them back when the recording is not run again.
+  // Between the two, freed blocks serve requests of the recording alone. `end_recording` hands them to the caller, who
+  // frees them when the recording is not run again.
   void begin_recording();
   std::vector<std::byte*> end_recording();
 

@@ -127,7 +127,7 @@ void GpuGraph::release() {
 
 namespace {
 
-// What `pass` gives back to the pool, which no other pass gets.
+// The blocks that `pass` freed, which no other pass gets.
 std::vector<std::byte*> run_keeping_scratch(DevicePool& memory, sys::FunctionRef<void()> pass) {
   memory.begin_recording();
   try {
