@@ -2,9 +2,10 @@
 # Everything that needs a GPU, in ten minutes: build, rows against references, compute-sanitizer, roofs and benches.
 #   tools/gpu_check.sh [--built] [OUT]     OUT: output folder (default: bench/results)
 # --built: build/cuda is used as it is, for a GPU machine without Braid's packages (its libraries: LD_LIBRARY_PATH).
-# Writes OUT/<gpu>-<date>.json and prints a short table. Exit code 0 only if there was a GPU and everything passed.
+# Writes OUT/<gpu>-<date>.json and OUT/{spmm,alcop}-<gpu>.{json,csv,svg}, and prints a short table. Exit code 0 only if
+# there was a GPU and everything passed.
 set -uo pipefail
-cd "$(dirname "$(readlink -f "$0")")/.."
+cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
 built=0
 [ "${1:-}" != --built ] || { built=1; shift; }
 out=${1:-bench/results}
@@ -28,12 +29,24 @@ build/cuda/tests/cuda_test --gtest_output=json:build/cuda/cuda_test.json || fail
 say "compute-sanitizer"
 if command -v compute-sanitizer >/dev/null; then
   compute-sanitizer --error-exitcode 9 build/cuda/tests/cuda_test --gtest_brief=1 || failed+=(sanitizer)
+  # Races in shared memory: where kernels have any, at sizes that take a minute.
+  compute-sanitizer --tool racecheck --error-exitcode 9 build/cuda/tests/cuda_test --gtest_brief=1 \
+    --gtest_filter='CudaEdges*:CudaGatTest*:CudaGrouped.*Repeats*:CudaSpmmTest.Largest*' || failed+=(races)
 else
   echo "SKIPPED: no compute-sanitizer"; failed+=(sanitizer)
 fi
 
 say "roofs"
 build/cuda/bin/braid info --machine --json >build/cuda/machine.json || failed+=(roofs)
+
+say "benches"
+bench() {
+  local base=$out/$1-${gpu#nvidia-}
+  rm -f "$base".{json,csv,svg}
+  build/cuda/bin/braid repro "$@" --rounds 9 --csv "$base.csv" --svg "$base.svg" --json >"$base.json" || failed+=("$1")
+}
+bench spmm --device cuda --widths 1,2,4,8,16,32,64,128,256
+bench alcop
 
 python3 - "$result" "${failed[*]:-}" <<'PY'
 import json, subprocess, sys
