@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/device/gpu_watch.cuh"
 #include "cuda_graph_fixture.h"
 #include "graph/generate.h"
 #include "graph/graph.h"
@@ -260,21 +261,6 @@ class CudaGatSpeedTest : public CudaGatTest {
       t.mut().as<float>()[at] = static_cast<float>(at * 2654435761 % 65536) / 32768 - 1;
     return on_gpu(t.view());
   }
-  double milliseconds(const std::function<void()>& pass) {
-    auto* stream = static_cast<cudaStream_t>(gpu_->stream());
-    cudaEvent_t begin = nullptr, end = nullptr;
-    EXPECT_EQ(cudaEventCreate(&begin), cudaSuccess);
-    EXPECT_EQ(cudaEventCreate(&end), cudaSuccess);
-    float ms = 0;
-    EXPECT_EQ(cudaEventRecord(begin, stream), cudaSuccess);
-    pass();
-    EXPECT_EQ(cudaEventRecord(end, stream), cudaSuccess);
-    EXPECT_EQ(cudaEventSynchronize(end), cudaSuccess);
-    EXPECT_EQ(cudaEventElapsedTime(&ms, begin, end), cudaSuccess);
-    EXPECT_EQ(cudaEventDestroy(begin), cudaSuccess);
-    EXPECT_EQ(cudaEventDestroy(end), cudaSuccess);
-    return static_cast<double>(ms);
-  }
   struct Pass {
     const char* name;
     double least, most;  // bytes: every row of nodes once, and again for every edge
@@ -284,9 +270,12 @@ class CudaGatSpeedTest : public CudaGatTest {
   // All passes in turns.
   void race(std::vector<Pass>& passes) {
     constexpr int kWarmUp = 3, kRounds = 15;
+    GpuWatch watch(static_cast<cudaStream_t>(gpu_->stream()));
     for (int round = 0; round < kWarmUp + kRounds; ++round) {
       for (Pass& p : passes) {
-        const double ms = milliseconds(p.run);
+        watch.begin();
+        p.run();
+        const auto ms = static_cast<double>(watch.end());
         if (round >= kWarmUp) p.times.push_back(ms);
       }
     }

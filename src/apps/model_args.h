@@ -11,9 +11,9 @@
 
 namespace braid::apps {
 
-// The value of a flag lies in [low, high], or is refused.
 // Error where the text is not UTF-8, counted from its first byte.
 void check_utf8(const char* flag, const std::string& text);
+// The value of a flag lies in [low, high], or is refused.
 void check_range(const char* flag, int64_t value, int64_t low, int64_t high);
 
 // What is read as a tokenizer: a folder or file, else a model's folder by its name.

@@ -57,18 +57,13 @@ std::vector<sparse::NamedGraph> gpu_graphs(bool quick) {
 }
 
 GpuSpmmCell measure_cell(const std::string& name, const graph::Csr& csr, int64_t width, int rounds) {
-  const auto edges = static_cast<double>(csr.edges()), rows = static_cast<double>(csr.rows),
-             row_bytes = 4 * static_cast<double>(width);
-  std::vector<int32_t> sources = csr.col;
-  std::sort(sources.begin(), sources.end());
-  const auto touched = static_cast<double>(std::unique(sources.begin(), sources.end()) - sources.begin());
-  const double both = 8 * edges + 8 * (rows + 1) + row_bytes * rows;
+  sparse::Problem problem(csr, width);
   return {.graph = name,
           .width = width,
-          .flops = 2 * edges * static_cast<double>(width),
-          .bytes_least = both + row_bytes * touched,
-          .bytes_most = both + row_bytes * edges,
-          .times = sparse::times_on_gpu(csr, width, rounds)};
+          .flops = problem.flops(),
+          .bytes_least = problem.bytes_least(),
+          .bytes_most = problem.bytes_most(),
+          .times = sparse::times_on_gpu(problem, rounds)};
 }
 
 std::string csv_of(const std::vector<GpuSpmmCell>& cells) {

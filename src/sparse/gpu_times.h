@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/csr.h"
+#include "sparse/problem.h"
 
 namespace braid::sparse {
 
@@ -17,6 +17,6 @@ struct GpuTime {
 };
 
 // Ways interleaved, recorded passes timed by events. Results are compared with the CPU's. Error without a GPU.
-std::vector<GpuTime> times_on_gpu(const graph::Csr& csr, int64_t width, int rounds);
+std::vector<GpuTime> times_on_gpu(Problem& problem, int rounds);
 
 }  // namespace braid::sparse

@@ -8,7 +8,6 @@
 #include "core/device/gpu_impl.cuh"
 #include "core/device/gpu_watch.cuh"
 #include "sparse/gpu_times.h"
-#include "sparse/problem.h"
 #include "sparse/race.h"
 #include "sys/check.h"
 
@@ -142,16 +141,15 @@ void check_result(GpuRuntime& gpu, const OnGpu& at, const Problem& p, const std:
 
 }  // namespace
 
-std::vector<GpuTime> times_on_gpu(const graph::Csr& csr, int64_t width, int rounds) {
+std::vector<GpuTime> times_on_gpu(Problem& p, int rounds) {
   GpuRuntime gpu;
-  Problem p(csr, width);
   p.run(ways()[0])();
   const auto* const y = p.y().view().as<float>();
   const std::vector<float> want(y, y + p.y().view().count());
   OnGpu at(gpu, p);
   Arena arena;
   Ctx ctx{.arena = arena, .gpu = &gpu};
-  std::vector<Candidate> list = candidates(gpu, ctx, at, csr);
+  std::vector<Candidate> list = candidates(gpu, ctx, at, p.csr());
   for (Candidate& c : list) {
     if (!c.pass) continue;
     check_result(gpu, at, p, want, c);

@@ -8,6 +8,7 @@
 #include "core/device/cuda_check.cuh"
 #include "core/device/gpu_groups.h"
 #include "core/device/gpu_impl.cuh"
+#include "core/device/gpu_watch.cuh"
 #include "core/philox.h"
 #include "kernels/linear/grouped_gpu.h"
 #include "kernels/linear/grouped_launch.cuh"
@@ -39,34 +40,14 @@ __global__ void expand_kernel(PipelineArgs args, int64_t height, int64_t cols, _
   }
 }
 
-class Stopwatch {
- public:
-  explicit Stopwatch(cudaStream_t stream) : stream_(stream) {
-    for (cudaEvent_t& e : events_) cuda_check(cudaEventCreate(&e), "no event");
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  ~Stopwatch() {
-    for (cudaEvent_t e : events_) {
-      if (e) cudaEventDestroy(e);
-    }
-  }
-  template <class Program>
-  double seconds(const Program& program) {
-    spin_kernel<<<1, 1, 0, stream_>>>(kSpinNs);
-    cuda_check(cudaEventRecord(events_[0], stream_), "no mark");
-    program();
-    cuda_check(cudaEventRecord(events_[1], stream_), "no mark");
-    cuda_check(cudaEventSynchronize(events_[1]), "a kernel failed");
-    float ms = 0;
-    cuda_check(cudaEventElapsedTime(&ms, events_[0], events_[1]), "no time");
-    return 1e-3 * static_cast<double>(ms);
-  }
-
- private:
-  cudaStream_t stream_;
-  cudaEvent_t events_[2] = {};
-};
+// Of a program on a GPU that is busy until all of it is queued.
+template <class Program>
+double seconds_of(GpuWatch& watch, cudaStream_t stream, const Program& program) {
+  spin_kernel<<<1, 1, 0, stream>>>(kSpinNs);
+  watch.begin();
+  program();
+  return 1e-3 * static_cast<double>(watch.end());
+}
 
 double median_of(std::vector<double> v) {
   std::sort(v.begin(), v.end());
@@ -76,13 +57,13 @@ double median_of(std::vector<double> v) {
 // Programs (given the number of a copy) in rounds whose order turns, after a round that is not timed. Medians.
 std::vector<double> medians(GpuRuntime& gpu, const std::vector<std::function<void(int64_t)>>& programs, int64_t copies,
                             int rounds) {
-  Stopwatch watch(gpu.impl().stream);
+  GpuWatch watch(gpu.impl().stream);
   std::vector<std::vector<double>> seconds(programs.size());
   int64_t copy = 0;
   for (int round = -1; round < rounds; ++round) {
     for (size_t i = 0; i < programs.size(); ++i) {
       const size_t at = (i + static_cast<size_t>(round + 1)) % programs.size();
-      const double s = watch.seconds([&] { programs[at](copy); });
+      const double s = seconds_of(watch, gpu.impl().stream, [&] { programs[at](copy); });
       if (round >= 0) seconds[at].push_back(s);
       copy = (copy + 1) % copies;
     }
@@ -142,14 +123,11 @@ class Numbers {
 class Block {
  public:
   Block(GpuRuntime& gpu, const Shape& shape)
-      : gpu_(gpu), view_(gpu.memory().take(2 * shape.count()), DType::bf16, shape, Device::cuda) {}
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  ~Block() { gpu_.memory().give_back(view_.data); }
+      : block_(gpu.memory(), 2 * shape.count()), view_(block_.data(), DType::bf16, shape, Device::cuda) {}
   const MutView& view() const { return view_; }
 
  private:
-  GpuRuntime& gpu_;
+  PoolBlock block_;
   MutView view_;
 };
 
