@@ -12,7 +12,7 @@ const char* name_of(ParamRole role) {
       "mamba_in",  "conv",        "a_log",       "d_skip",        "dt_bias",    "gated_norm", "mamba_out",
       "up",        "gate",        "gate_up",     "down",          "linear_mlp", "router",     "router_bias",
       "expert_up", "expert_gate", "expert_down", "latent_in",     "latent_out", "loop_in",    "mtp_in",
-      "lora_a",    "lora_b"};
+      "graph_map", "lora_a",      "lora_b"};
   static_assert(std::size(kNames) == static_cast<size_t>(ParamRole::lora_b) + 1);
   return kNames[static_cast<size_t>(role)];
 }

@@ -46,8 +46,9 @@ enum class ParamRole : uint8_t {
   expert_down,
   latent_in,
   latent_out,
-  loop_in,  // of a loop of layers: reads the state and the loop's input, concatenated
-  mtp_in,   // of the prediction block: reads embedding and hidden state, concatenated
+  loop_in,    // of a loop of layers: reads the state and the loop's input, concatenated
+  mtp_in,     // of the prediction block: reads embedding and hidden state, concatenated
+  graph_map,  // of a graph network: from features of nodes, or of edges, to others
   lora_a,
   lora_b,
 };
@@ -76,9 +77,11 @@ struct Shard {
 struct ParamInfo {
   std::string name{};  // as in the family's files
   ParamRole role = ParamRole::none;
-  int layer = -1;                // as numbered in files; those of the prediction block follow the last
-  bool mtp = false;              // of the prediction block
-  int expert = -1, experts = 0;  // index and count; -1: a stack of all of them
+  int layer = -1;                  // as numbered in files; those of the prediction block follow the last
+  bool mtp = false;                // of the prediction block
+  int block = -1;                  // counted over all parts of all layers in order (models/config.h); -1: of none
+  ParamRole of = ParamRole::none;  // of a bias: the product, convolution or norm whose outputs it is added to
+  int expert = -1, experts = 0;    // index and count; -1: a stack of all of them
   std::vector<Segment> segments{};
   Shard shard{};
   int64_t padding = -1;  // row of a table that lookups never train; -1: none

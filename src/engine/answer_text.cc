@@ -10,8 +10,8 @@
 namespace braid::engine {
 namespace {
 
-constexpr std::array<std::string_view, 6> kSpokenTags = {"<think>",      "</think>",   "<tool_call>",
-                                                         "</tool_call>", "<TOOLCALL>", "</TOOLCALL>"};
+constexpr std::array<std::string_view, 7> kSpokenTags = {"<think>",    "</think>",    "<tool_call>",   "</tool_call>",
+                                                         "<TOOLCALL>", "</TOOLCALL>", "<|python_tag|>"};
 
 }  // namespace
 

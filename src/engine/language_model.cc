@@ -116,7 +116,9 @@ grammar::Grammars& LanguageModel::grammars() {
 grammar::CallForm LanguageModel::call_form() {
   if (!template_) template_ = text::ChatTemplate::load(path_.folder);
   if (template_->mentions("<TOOLCALL>")) return grammar::CallForm::list;
-  return template_->mentions("<function=") ? grammar::CallForm::xml : grammar::CallForm::json;
+  if (template_->mentions("<function=")) return grammar::CallForm::xml;
+  const bool bare = !template_->mentions("<tool_call>") && template_->mentions("{\"name\": function name");
+  return bare ? grammar::CallForm::bare : grammar::CallForm::json;
 }
 
 bool LanguageModel::is_silent(int32_t id) { return engine::is_silent(tokenizer(), id); }

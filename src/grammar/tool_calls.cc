@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "grammar/characters.h"
 #include "grammar/json_schema.h"
@@ -48,7 +49,8 @@ StateId call_of(Builder& b, const Function& f, CallForm form, std::string_view w
   }
   const bool tagged = form == CallForm::json;
   const StateId end = b.literal(tagged ? "}\n" : "}", tagged ? b.tag("</tool_call>", next) : next);
-  const std::string begin = R"({"name": )" + Json(f.name).dump() + R"(, "arguments": )";
+  const std::string begin =
+      R"({"name": )" + Json(f.name).dump() + (form == CallForm::bare ? R"(, "parameters": )" : R"(, "arguments": )");
   // A schema that says nothing of its type is still one of an object.
   Json object = parameters;
   if (object.is_object() && !object.contains("type") && !object.contains("$ref")) object["type"] = "object";
@@ -95,36 +97,53 @@ void add_edge(std::vector<ByteEdge>& edges, int byte, StateId to) {
     edges.push_back({static_cast<uint8_t>(byte), static_cast<uint8_t>(byte), to});
 }
 
+bool is_space(int byte) { return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r'; }
+
 // Any bytes, tags that are tokens included, up to one of the texts, after which it goes on at its state; or to the end.
-StateId bytes_up_to(Builder& b, const std::vector<std::string>& texts, const std::vector<StateId>& next) {
+// With `brace`, a brace that nothing but white space precedes is read there.
+StateId bytes_up_to(Builder& b, const std::vector<std::string>& texts, const std::vector<StateId>& next,
+                    std::optional<StateId> brace = {}) {
   const Watch watch(b, texts);
-  for (const auto& [prefix, state] : watch.states()) {
+  const StateId first = brace ? b.later() : -1;
+  const auto edges_after = [&](const std::string& prefix, bool nothing_yet) {
     std::vector<ByteEdge> edges;
     for (int byte = 0; byte < 256; ++byte) {
+      if (nothing_yet && byte == '{') continue;
       const std::string read = prefix + static_cast<char>(byte);
       const int64_t found = watch.found(read);
-      add_edge(edges, byte, found >= 0 ? next[static_cast<size_t>(found)] : watch.after(read));
+      const StateId after = found >= 0 ? next[static_cast<size_t>(found)] : watch.after(read);
+      add_edge(edges, byte, nothing_yet && is_space(byte) ? first : after);
     }
-    b.bind(state, b.any_of({b.bytes(std::move(edges)), b.done()}));
-  }
-  return watch.start();
+    return edges;
+  };
+  for (const auto& [prefix, state] : watch.states())
+    b.bind(state, b.any_of({b.bytes(edges_after(prefix, false)), b.done()}));
+  if (!brace) return watch.start();
+  b.bind(first, b.any_of({b.bytes(edges_after("", true)), *brace, b.done()}));
+  return first;
 }
 
 }  // namespace
 
-StateId text_without(Builder& b, const std::vector<std::string>& forbidden, StateId next) {
+StateId text_without(Builder& b, const std::vector<std::string>& forbidden, StateId next,
+                     std::optional<StateId> brace) {
   const Watch watch(b, forbidden);
   const StateId longer = character(b, {{0x80, kCharMax}}, Spelling::plain, watch.start());
-  for (const auto& [prefix, state] : watch.states()) {
+  const StateId first = brace ? b.later() : -1;
+  const auto edges_after = [&](const std::string& prefix, bool nothing_yet) {
     std::vector<ByteEdge> edges;
     for (int byte = '\t'; byte < 0x80; ++byte) {
-      if (byte < ' ' && byte != '\n' && byte != '\t') continue;
+      if ((byte < ' ' && byte != '\n' && byte != '\t') || (nothing_yet && byte == '{')) continue;
       const std::string read = prefix + static_cast<char>(byte);
-      if (watch.found(read) < 0) add_edge(edges, byte, watch.after(read));
+      if (watch.found(read) < 0) add_edge(edges, byte, nothing_yet && is_space(byte) ? first : watch.after(read));
     }
-    b.bind(state, b.any_of({b.bytes(std::move(edges)), longer, next}));
-  }
-  return watch.start();
+    return edges;
+  };
+  for (const auto& [prefix, state] : watch.states())
+    b.bind(state, b.any_of({b.bytes(edges_after(prefix, false)), longer, next}));
+  if (!brace) return watch.start();
+  b.bind(first, b.any_of({b.bytes(edges_after("", true)), longer, *brace, next}));
+  return first;
 }
 
 RuleId free_but_for_names(Builder& b, const std::vector<std::string>& names, CallForm form) {
@@ -136,8 +155,9 @@ RuleId free_but_for_names(Builder& b, const std::vector<std::string>& names, Cal
   }
   const StateId text = b.later();
   JsonText j(b);
+  const char* key = form == CallForm::bare ? R"("parameters")" : R"("arguments")";
   const auto object = [&](StateId next) {
-    const StateId arguments = b.literal("\"arguments\"", j.colon(j.any_object(j.close('}', next))));
+    const StateId arguments = b.literal(key, j.colon(j.any_object(j.close('}', next))));
     return j.open('{', b.literal("\"name\"", j.colon(b.literals(quoted, j.comma(arguments)))));
   };
   StateId call = 0;
@@ -145,14 +165,16 @@ RuleId free_but_for_names(Builder& b, const std::vector<std::string>& names, Cal
     const StateId rest = bytes_up_to(b, {"</function>", "</tool_call>"}, {text, text});
     call = b.literal("<function=", b.literals(tagged, rest));
   } else {
-    call = object(text);
+    call = object(form == CallForm::bare ? b.done() : text);
   }
   const RuleId one = b.rule(object(b.done()));
   const StateId list = j.list(
       '[', ']', 1, kUnbounded, [&](StateId next) { return b.call(one, next); }, text);
   const auto on_a_line = [&](StateId next) { return b.any_of({b.literal("\n", next), next}); };
-  b.bind(text, bytes_up_to(b, {"<tool_call>", "<TOOLCALL>"}, {on_a_line(call), on_a_line(list)}));
-  return b.rule(text);
+  const std::vector<std::string> tags = {"<tool_call>", "<TOOLCALL>", "<|python_tag|>"};
+  const std::vector<StateId> after = {on_a_line(call), on_a_line(list), call};
+  b.bind(text, bytes_up_to(b, tags, after));
+  return b.rule(form == CallForm::bare ? bytes_up_to(b, tags, after, call) : text);
 }
 
 RuleId tool_calls(Builder& b, const std::vector<Function>& functions, const CallOptions& options,
@@ -164,10 +186,13 @@ RuleId tool_calls(Builder& b, const std::vector<Function>& functions, const Call
   const RuleId one = b.rule(b.any_of(ways));
   const StateId end = list ? b.literal("]", b.tag("</TOOLCALL>", b.done())) : b.done();
   const RuleId further = b.rule(b.literal(list ? ", " : "\n", b.call(one, b.done())));
-  const StateId calls = b.call(one, b.repeat(further, 0, options.many ? kCallsMax - 1 : 0, end));
+  const bool many = options.many && options.form != CallForm::bare;
+  const StateId calls = b.call(one, b.repeat(further, 0, many ? kCallsMax - 1 : 0, end));
   const StateId begin = list ? b.tag("<TOOLCALL>", b.literal("[", calls)) : calls;
   if (!options.text_first) return b.rule(begin);
-  return b.rule(text_without(b, {"<tool_call>", "<TOOLCALL>"}, b.any_of({begin, b.done()})));
+  const std::vector<std::string> tags = {"<tool_call>", "<TOOLCALL>", "<|python_tag|>"};
+  if (options.form == CallForm::bare) return b.rule(text_without(b, tags, b.done(), begin));
+  return b.rule(text_without(b, tags, b.any_of({begin, b.done()})));
 }
 
 }  // namespace braid::grammar

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +15,9 @@ namespace braid::grammar {
 
 enum class CallForm {
   xml,   // Nemotron 3: <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>
-  json,  // Qwen, Llama: <tool_call>\n{"name": NAME, "arguments": {...}}\n</tool_call>
-  list   // Nano 2: <TOOLCALL>[{"name": NAME, "arguments": {...}}, ...]</TOOLCALL>
+  json,  // Qwen: <tool_call>\n{"name": NAME, "arguments": {...}}\n</tool_call>
+  list,  // Nano 2: <TOOLCALL>[{"name": NAME, "arguments": {...}}, ...]</TOOLCALL>
+  bare   // Llama 3: {"name": NAME, "parameters": {...}}, which is all of the answer
 };
 
 struct Function {
@@ -26,8 +28,8 @@ struct Function {
 
 struct CallOptions {
   CallForm form = CallForm::json;
-  bool many = true;         // up to kCallsMax calls, otherwise one
-  bool text_first = false;  // text may come before the calls, or instead of them
+  bool many = true;         // up to kCallsMax calls, otherwise one; in the bare form always one
+  bool text_first = false;  // text may come before the calls, or instead of them; in the bare form only instead
 };
 constexpr int64_t kCallsMax = 32;
 
@@ -43,10 +45,12 @@ RuleId tool_calls(Builder& b, const std::vector<Function>& functions, const Call
 
 // Answers that are free but for their calls, each of which names one of `names`. What follows the name is free too in
 // the XML form, up to the end of the call; in the others it is any object. Such an answer may be cut anywhere. The tag
-// that opens a call says whether it is of the list form.
+// that opens a call says whether it is of the list form. In the bare form an answer that begins with a brace is a call.
 RuleId free_but_for_names(Builder& b, const std::vector<std::string>& names, CallForm form);
 
-// Text without any of the ASCII texts of `forbidden`, then `next`.
-StateId text_without(Builder& b, const std::vector<std::string>& forbidden, StateId next);
+// Text without any of the ASCII texts of `forbidden`, then `next`. With `brace`, text that begins with a brace, white
+// space aside, is not allowed: it goes on there.
+StateId text_without(Builder& b, const std::vector<std::string>& forbidden, StateId next,
+                     std::optional<StateId> brace = {});
 
 }  // namespace braid::grammar

@@ -166,6 +166,30 @@ TEST(ToolCallGrammar, JsonForms) {
   EXPECT_FALSE(matches(calls({.form = CallForm::list, .many = false}), "<TOOLCALL>[" + f + ", " + g + "]</TOOLCALL>"));
 }
 
+TEST(ToolCallGrammar, BareForm) {
+  const std::string f = R"({"name": "f", "parameters": {"city": "Ulm", "days": 3}})",
+                    g = R"({"name": "g", "parameters": {}})";
+  const auto required = calls({.form = CallForm::bare});
+  EXPECT_TRUE(matches(required, f));
+  EXPECT_TRUE(matches(required, g));
+  for (const std::string& text : {f + "\n" + g, "So. " + g, std::string("{}"), std::string(),
+                                  std::string(R"({"name": "f", "arguments": {"city": "Ulm", "days": 3}})"),
+                                  std::string(R"({"name": "f", "parameters": {"city": "Ulm", "days": 8}})")})
+    EXPECT_FALSE(matches(required, text)) << text;
+  const auto optional = calls({.form = CallForm::bare, .text_first = true});
+  for (const std::string& text : {f, "\n " + g, std::string("Hello {x} <b>"), std::string(), "So: " + f})
+    EXPECT_TRUE(matches(optional, text)) << text;
+  for (const std::string& text : {std::string("{x}"), std::string(" {\"name\": \"h\""), "<|python_tag|>" + f})
+    EXPECT_FALSE(Matcher(optional).accept(text)) << text;
+  const auto names = constraint_of([&](Builder& b) { return free_but_for_names(b, {"f", "get"}, CallForm::bare); });
+  for (const std::string& text :
+       {f, " \n" + f, "<|python_tag|>" + f, std::string("Hello {\"name\": \"h\"} \x01"), std::string()})
+    EXPECT_TRUE(matches(names, text)) << text;
+  for (const char* wrong : {"{\"name\": \"h", " {x", "<|python_tag|>search", "<tool_call>\n{\"name\": \"h"})
+    EXPECT_FALSE(Matcher(names).accept(wrong)) << wrong;
+  EXPECT_FALSE(Matcher(names).accept(R"({"name": "f", "parameters": {}}; {"name": "h")"));
+}
+
 TEST(ToolCallGrammar, TextBeforeOneCall) {
   const auto free = calls({.form = CallForm::xml, .many = false, .text_first = true});
   for (const std::string text : {"", "Hello < world \xc3\xa4 <tool", "So.\n"}) {

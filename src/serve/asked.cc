@@ -92,6 +92,7 @@ void limit_tokens(Asked& asked, int64_t tokens, engine::LanguageModel& model) {
 }
 
 void constrain(Asked& asked, const ordered_json& body, engine::LanguageModel& model) {
+  asked.bare_calls = !asked.tools.is_null() && model.call_form() == grammar::CallForm::bare;
   asked.work.request.generate.constraint = constraint_of(body, asked.tools, asked.work.thinking, model);
   asked.work.request.generate.thinking = asked.work.thinking;
 }
@@ -117,7 +118,7 @@ bool is_cut(const Outcome& outcome) { return outcome.generated.finish == engine:
 
 text::ParsedAnswer parsed_answer(const Asked& asked, const Said& said, const Outcome& outcome) {
   if (asked.tools.is_null()) return {said.content, {}};
-  return text::parse_tool_calls(said.content, asked.tools, is_cut(outcome));
+  return text::parse_tool_calls(said.content, asked.tools, is_cut(outcome), asked.bare_calls);
 }
 
 std::string standing_in(const Asked& asked, const Said& said) {

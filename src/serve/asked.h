@@ -28,6 +28,7 @@ struct Asked {
   int64_t n = 1;
   bool chat = true, stream = false, usage = false;
   nlohmann::ordered_json tools{};  // null: none
+  bool bare_calls = false;         // the model writes calls without tags (text/tool_calls.h)
   std::string id{};                // of the answer
   int64_t created = 0;             // seconds since 1970
   std::string model{}, reasoning_field{};

@@ -14,7 +14,7 @@ namespace braid::serve {
 
 class BlockStream : public AnswerStream {
  public:
-  explicit BlockStream(Asked asked) : asked_(std::move(asked)), calls_(asked_.tools) {}
+  explicit BlockStream(Asked asked) : asked_(std::move(asked)), calls_(asked_.tools, asked_.bare_calls) {}
   std::string news(size_t i, const Reply::News& news) final;
   std::string end(size_t i, const Outcome& outcome) final;
   // The answer, once it has ended.

@@ -44,7 +44,7 @@ class ChatStream final : public AnswerStream {
   ChatStream(Asked asked, engine::LanguageModel& model)
       : asked_(std::move(asked)),
         model_(model),
-        choices_(static_cast<size_t>(asked_.n), Choice{text::ToolCallStream(asked_.tools)}) {}
+        choices_(static_cast<size_t>(asked_.n), Choice{text::ToolCallStream(asked_.tools, asked_.bare_calls)}) {}
 
   std::string begin() override {
     std::string out;

@@ -1,9 +1,16 @@
 #include "text/json_call.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 namespace braid::text {
+namespace {
+
+constexpr std::string_view kMembers[] = {"name", "arguments", "parameters", "type", "id"};
+
+}  // namespace
 
 bool JsonCall::begin_value(char ch) {
   member_.clear();
@@ -51,6 +58,7 @@ bool JsonCall::push(char ch) {
     const auto key = nlohmann::json::parse(member_, nullptr, false);
     if (!key.is_string()) return false;
     key_ = key.get<std::string>();
+    foreign_ = foreign_ || std::ranges::find(kMembers, key_) == std::end(kMembers);
     in_value_ = true;
     member_.clear();
     return true;

@@ -15,6 +15,8 @@ class JsonCall {
   // The call can be named: its name is known, and its arguments have begun, or there are none.
   bool known() const { return !name_.empty() && (state_ == Arguments::open || state_ == Arguments::whole || done()); }
   const std::string& name() const { return name_; }
+  // It has a member that calls have not: what a JSON object says that is no call.
+  bool foreign() const { return foreign_; }
   // What has been added to the arguments since the last call; once `known`.
   std::string take_arguments();
   bool arguments_whole() const { return state_ == Arguments::whole || done(); }
@@ -27,7 +29,7 @@ class JsonCall {
   JsonScanner scanner_;
   std::string member_;  // the key, then the value, of what is being read
   std::string key_, name_, arguments_;
-  bool in_value_ = false;
+  bool in_value_ = false, foreign_ = false;
   Arguments state_ = Arguments::none;
 };
 

@@ -14,8 +14,10 @@ using nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
 
 constexpr std::string_view kSpaces = " \t\r\n";
-constexpr std::string_view kTags[] = {"<tool_call>", "<TOOLCALL>"};
-constexpr std::string_view kEnds[] = {"</tool_call>", "</TOOLCALL>"};
+// Llama 3's form ends where the answer does: its end is a token that answers do not contain.
+constexpr std::string_view kTags[] = {"<tool_call>", "<TOOLCALL>", "<|python_tag|>"};
+constexpr std::string_view kEnds[] = {"</tool_call>", "</TOOLCALL>", "<|eom_id|>"};
+constexpr size_t kBare = 2;
 constexpr std::string_view kFunction = "<function=", kFunctionEnd = "</function>";
 constexpr std::string_view kParameter = "<parameter=", kParameterEnd = "</parameter>";
 // Where a value ends without its closing tag: at the next tag, on a line of its own.
@@ -36,13 +38,18 @@ ordered_json parse(std::string_view text) {
   return ordered_json::parse(text, nullptr, false);
 }
 
-io::ParameterForm form_of(const ordered_json& tools, const std::string& name, const std::string& key) {
+// The function of this name; null: none.
+const ordered_json* function_of(const ordered_json& tools, const std::string& name) {
   for (const ordered_json& tool : tools) {
     const ordered_json& f = tool.contains("function") ? tool["function"] : tool;
-    if (!f.is_object() || !f.contains("name") || f["name"] != name) continue;
-    return f.contains("parameters") ? io::parameter_form(f["parameters"], key) : io::ParameterForm::json;
+    if (f.is_object() && f.contains("name") && f["name"] == name) return &f;
   }
-  return io::ParameterForm::json;
+  return nullptr;
+}
+
+io::ParameterForm form_of(const ordered_json& tools, const std::string& name, const std::string& key) {
+  const ordered_json* f = function_of(tools, name);
+  return f && f->contains("parameters") ? io::parameter_form((*f)["parameters"], key) : io::ParameterForm::json;
 }
 
 // A value of Nemotron's form that the schema does not call a string.
@@ -92,6 +99,26 @@ void ToolCallStream::end_call(bool complete, State next) {
   out_.back().complete = complete;
   inside_ = false;
   state_ = next;
+}
+
+// An answer that may be a call without any tag.
+bool ToolCallStream::read_start() {
+  const size_t first = held_.find_first_not_of(kSpaces);
+  if (first == held_.npos) return false;
+  if (held_[first] != '{') return state_ = State::content, true;
+  open_bare(first + 1);
+  return true;
+}
+
+// The first `n` bytes of what is held end with a brace that may open a call.
+void ToolCallStream::open_bare(size_t n) {
+  kind_ = kBare;
+  raw_ = held_.substr(0, n);
+  take(n);
+  json_ = {};
+  json_.push('{');
+  in_list_ = false;
+  state_ = State::object;
 }
 
 bool ToolCallStream::read_content() {
@@ -288,7 +315,9 @@ bool ToolCallStream::read_list() {
 }
 
 void ToolCallStream::put_json(char ch) {
-  const bool good = json_.push(ch);
+  bool good = json_.push(ch);
+  if (kind_ == kBare && !inside_ && good)
+    good = !json_.foreign() && (!json_.known() || function_of(tools_, json_.name()));
   if (!inside_ && good && json_.known()) begin_call(json_.name());
   if (inside_) put(Kind::arguments, json_.take_arguments());
   if (good) return;
@@ -323,6 +352,14 @@ bool ToolCallStream::read_after() {
     if (tag == kEnds[kind_]) state_ = State::content;
     return true;
   }
+  if (kind_ == kBare && text[0] == ';') {
+    const size_t next = text.find_first_not_of(kSpaces, 1);
+    if (next == text.npos) return false;
+    if (text[next] == '{') {
+      open_bare(first + next + 1);
+      return true;
+    }
+  }
   state_ = State::content;
   return true;
 }
@@ -338,6 +375,8 @@ bool ToolCallStream::read_broken() {
 
 bool ToolCallStream::step() {
   switch (state_) {
+    case State::start:
+      return read_start();
     case State::content:
       return read_content();
     case State::opened:
@@ -384,14 +423,14 @@ std::vector<AnswerPiece> ToolCallStream::finish(bool cut) {
     end_function();
   else if (inside_)
     end_call(state_ == State::object && json_.arguments_whole(), State::broken);
-  if (state_ == State::content) put_content(held_);
+  if (state_ == State::content || state_ == State::start) put_content(held_);
   if (!called_) put(Kind::content, spaces_);
   held_.clear();
   return std::exchange(out_, {});
 }
 
-ParsedAnswer parse_tool_calls(std::string_view text, const ordered_json& tools, bool cut) {
-  ToolCallStream stream(tools);
+ParsedAnswer parse_tool_calls(std::string_view text, const ordered_json& tools, bool cut, bool bare) {
+  ToolCallStream stream(tools, bare);
   std::vector<AnswerPiece> pieces = stream.push(text);
   for (AnswerPiece& last : stream.finish(cut)) pieces.push_back(std::move(last));
   ParsedAnswer out;

@@ -1,12 +1,15 @@
 // Tool calls in the text of an answer, in the forms that models write (docs/internals/families.md):
 //   Nemotron 3   <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>
-//   Qwen, Llama  <tool_call>\n{"name": NAME, "arguments": {...}}\n</tool_call>
+//   Qwen, Hermes <tool_call>\n{"name": NAME, "arguments": {...}}\n</tool_call>
 //   Nano 2       <TOOLCALL>[{"name": NAME, "arguments": {...}}, ...]</TOOLCALL>
+//   Llama 3      {"name": NAME, "parameters": {...}}, alone or after <|python_tag|>, further ones after a semicolon
 // One parser reads them while they are generated. A call exists once its name is known; what does not become one stays
 // text. From its name on its arguments are passed on as they come: JSON without the white space between values, or the
 // values of Nemotron's form, which are text: those that the schema calls strings, or strings or null, piece by piece,
 // others when they are complete, as numbers, booleans or objects where they are JSON, whose strings may hold the form's
-// own tags. Missing closing tags are tolerated at the end of a line.
+// own tags. Missing closing tags are tolerated at the end of a line. Since any answer in JSON looks like Llama 3's
+// form, that one is read only where `bare` says that the model writes it, at the beginning of the answer, and only as
+// calls of functions that are offered.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -34,16 +37,20 @@ struct AnswerPiece {
 
 class ToolCallStream {
  public:
-  // `tools` is an array, or null; only the types of parameters are read from it. White space beside calls is dropped.
-  explicit ToolCallStream(nlohmann::ordered_json tools) : tools_(std::move(tools)) {}
+  // `tools` is an array, or null: of it the types of parameters are read, and with `bare` the names. White space beside
+  // calls is dropped.
+  explicit ToolCallStream(nlohmann::ordered_json tools, bool bare = false)
+      : tools_(std::move(tools)), state_(bare ? State::start : State::content) {}
   // Pieces do not depend on how the text is divided, except in how their own text is.
   std::vector<AnswerPiece> push(std::string_view text);
   // `cut`: the text was not complete, so that a call without its end is none.
   std::vector<AnswerPiece> finish(bool cut);
 
  private:
-  enum class State : uint8_t { content, opened, name, parameters, key, value, list, object, after, broken };
+  enum class State : uint8_t { start, content, opened, name, parameters, key, value, list, object, after, broken };
   bool step();  // false: more text is needed
+  bool read_start();
+  void open_bare(size_t n);
   bool read_content();
   bool read_opened();
   bool read_name();
@@ -71,7 +78,7 @@ class ToolCallStream {
 
   nlohmann::ordered_json tools_;
   std::vector<AnswerPiece> out_;
-  State state_ = State::content;
+  State state_;
   std::string held_;     // not read yet
   std::string raw_;      // read since the opening tag, while there is no call: it may stay text
   std::string spaces_;   // at the end of the content: dropped before a call
@@ -105,6 +112,7 @@ struct ParsedAnswer {
 };
 
 // Of a whole answer: what the pieces of a stream add up to.
-ParsedAnswer parse_tool_calls(std::string_view text, const nlohmann::ordered_json& tools, bool cut = false);
+ParsedAnswer parse_tool_calls(std::string_view text, const nlohmann::ordered_json& tools, bool cut = false,
+                              bool bare = false);
 
 }  // namespace braid::text

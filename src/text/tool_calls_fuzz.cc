@@ -26,8 +26,8 @@ std::string joined(const std::vector<AnswerPiece>& pieces) {
   return out;
 }
 
-std::string streamed(std::string_view text, const nlohmann::ordered_json& tools, size_t size, bool cut) {
-  braid::text::ToolCallStream stream(tools);
+std::string streamed(std::string_view text, const nlohmann::ordered_json& tools, size_t size, bool cut, bool bare) {
+  braid::text::ToolCallStream stream(tools, bare);
   std::vector<AnswerPiece> pieces;
   const auto add = [&pieces](std::vector<AnswerPiece> more) { pieces.insert(pieces.end(), more.begin(), more.end()); };
   for (size_t at = 0; at < text.size(); at += size) add(stream.push(text.substr(at, size)));
@@ -48,13 +48,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       R"([{"function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}}},
           {"name": "g", "parameters": 5}, 7])");
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const bool cut = size % 2 == 1;
-  const std::string whole = streamed(text, tools, size + 1, cut);
+  const bool cut = size % 2 == 1, bare = size / 2 % 2 == 1;
+  const std::string whole = streamed(text, tools, size + 1, cut, bare);
   for (const size_t piece : {size_t{1}, size_t{3}, size_t{7}, size_t{20}}) {
-    if (streamed(text, tools, piece, cut) != whole) std::abort();
+    if (streamed(text, tools, piece, cut, bare) != whole) std::abort();
   }
   if (!is_utf8(text)) return 0;  // JSON has to be
-  for (const braid::text::ToolCall& call : braid::text::parse_tool_calls(text, tools, cut).calls) {
+  for (const braid::text::ToolCall& call : braid::text::parse_tool_calls(text, tools, cut, bare).calls) {
     if (!call.complete) continue;
     if (!nlohmann::ordered_json::parse(call.arguments, nullptr, false).is_object()) std::abort();
   }

@@ -34,6 +34,52 @@ TEST(ToolCalls, EveryFormIsRead) {
   }
 }
 
+// Llama 3 writes a call as JSON and nothing else, so that only the functions that are offered tell it from an answer.
+TEST(ToolCalls, WithoutTagsIsReadWhereTheModelWritesIt) {
+  const auto tools = ordered_json::parse(R"([{"type": "function", "function": {"name": "f"}}, {"name": "g"}])");
+  const auto said = [&](std::string_view text, bool bare = true, size_t size = 1, bool cut = false) {
+    ToolCallStream stream(tools, bare);
+    std::string out;
+    const auto add = [&out](const std::vector<AnswerPiece>& pieces) {
+      for (const AnswerPiece& piece : pieces) {
+        const bool call = piece.kind == AnswerPiece::Kind::call, end = piece.kind == AnswerPiece::Kind::end;
+        out += (call ? "+" + piece.text + "(" : piece.text) + (end ? piece.complete ? ")" : "!" : "");
+      }
+    };
+    for (size_t at = 0; at < text.size(); at += size) add(stream.push(text.substr(at, size)));
+    add(stream.finish(cut));
+    return out;
+  };
+  const std::string f = R"({"name": "f", "parameters": {"n": 1}})";
+  for (const size_t size : {size_t{1}, size_t{5}, size_t{999}}) {
+    EXPECT_EQ(said(f, true, size), R"(+f({"n":1}))");
+    EXPECT_EQ(said(" \n" + f + "\n", true, size), R"(+f({"n":1}))");
+    EXPECT_EQ(said("<|python_tag|>" + f, true, size), R"(+f({"n":1}))");
+    EXPECT_EQ(said(R"({"type": "function", "name": "g", "parameters": null})", true, size), "+g({})");
+    EXPECT_EQ(said(f + "; " + R"({"name": "g", "arguments": {}})", true, size), R"(+f({"n":1})+g({}))");
+    EXPECT_EQ(said(f + " So.", true, size), R"(+f({"n":1}) So.)");
+    for (const std::string text :
+         {R"({"name": "h", "parameters": {}})", R"({"answer": 5, "name": "f", "parameters": {}})", "{f}", "{",
+          R"({"name": "f")", R"(Hello. {"name": "f", "parameters": {}})", R"([{"name": "f", "parameters": {}}])",
+          R"(<|python_tag|>search.call(query="x"))"})
+      EXPECT_EQ(said(text, true, size), text);
+    EXPECT_EQ(said(f, false, size), f);
+  }
+  EXPECT_EQ(said(f.substr(0, 35), true, 1, true), R"(+f({"n":1!)");
+  EXPECT_TRUE(parse_tool_calls(f, nullptr, false, true).calls.empty());  // nothing is offered
+  EXPECT_EQ(parse_tool_calls(f, tools, false, true).calls.size(), 1u);
+  EXPECT_EQ(said(R"({"answer": ")" + std::string(50, 'x'), true, 1).size(), 62u);
+}
+
+// An answer in JSON that is no call is passed on as soon as its first key tells.
+TEST(ToolCalls, JsonThatIsNoCallIsNotHeldBack) {
+  ToolCallStream stream(ordered_json::parse(R"([{"name": "f"}])"), true);
+  EXPECT_TRUE(stream.push("{\"answer\"").empty());
+  const std::vector<AnswerPiece> pieces = stream.push(": ");
+  ASSERT_EQ(pieces.size(), 1u);
+  EXPECT_EQ(pieces[0].text, "{\"answer\":");
+}
+
 TEST(ToolCalls, OfNoArgumentsAndSeveral) {
   const ParsedAnswer two = parsed(
       "<tool_call>\n<function=f>\n</function>\n</tool_call>\n<tool_call>\n<function=g>\n<parameter=k>\nline 1\nline "
