@@ -26,6 +26,7 @@ using Quad = hn::Full128<float>;
 // The tile fills the registers: 8 x 3 sums of 32 with AVX-512, 4 x 3 of 16 elsewhere.
 constexpr int kTileRows = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
 constexpr int kTileVectors = 3;
+using RowsTag = hn::CappedTag<float, kTileRows>;  // a row of a panel of a
 
 // The tile that starts at that column; prefetches the y of the next one.
 void tile(const Tile& t, int64_t column, const float* next) {
@@ -90,15 +91,19 @@ HWY_INLINE hn::VFromD<Tag> rounded(Tag d, hn::VFromD<Tag> v) {
   return load(d, lanes);
 }
 
-template <bool kRound, class Num>
-void pack_across(const Num* from, int64_t stride, int64_t width, int64_t n, int64_t depth, float* panel) {
-  const FloatTag d;
+// Vectors of the tag are no wider than panels.
+template <bool kRound, class Tag, class Num>
+void pack_across(Tag d, const Num* from, int64_t stride, int64_t width, int64_t n, int64_t depth, float* panel) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t k = 0; k < depth; ++k) {
     const Num* row = from + k * stride;
     float* out = panel + k * width;
     int64_t i = 0;
-    for (; i + lanes <= n; i += lanes) hn::StoreU(rounded<kRound>(d, load(d, row + i)), d, out + i);
+    for (; i + lanes <= n; i += lanes) {
+      auto v = rounded<kRound>(d, load(d, row + i));
+      asm("" : "+x"(v.raw));  // or g++ 12 calls memcpy for every row of a panel
+      hn::StoreU(v, d, out + i);
+    }
     if (i < n) store_n(rounded<kRound>(d, load_n(d, row + i, n - i)), d, out + i, n - i);
     for (i = n; i < width; ++i) out[i] = 0;
   }
@@ -134,9 +139,20 @@ template <bool kRound, class Num>
 void pack_of(const Source& s, int64_t width, int64_t n, int64_t depth, void* panels) {
   const auto* from = static_cast<const Num*>(s.data);
   auto* out = static_cast<float*>(panels);
-  for (int64_t i = 0; i < n; i += width, out += width * depth) {
-    (s.along ? pack_along<kRound, Num> : pack_across<kRound, Num>)(from + i * (s.along ? s.stride : 1), s.stride, width,
-                                                                   HWY_MIN(width, n - i), depth, out);
+  if (s.along) {
+    for (int64_t i = 0; i < n; i += width)
+      pack_along<kRound>(from + i * s.stride, s.stride, width, HWY_MIN(width, n - i), depth, out + i * depth);
+    return;
+  }
+  // A line holds values of several panels: it is still in L1 when the next one is packed.
+  constexpr int64_t kDepths = 64;
+  const auto block = [&](auto tag, int64_t k, int64_t i) {
+    pack_across<kRound>(tag, from + k * s.stride + i, s.stride, width, HWY_MIN(width, n - i),
+                        HWY_MIN(kDepths, depth - k), out + i * depth + k * width);
+  };
+  const bool narrow = width < static_cast<int64_t>(hn::Lanes(FloatTag()));
+  for (int64_t k = 0; k < depth; k += kDepths) {
+    for (int64_t i = 0; i < n; i += width) narrow ? block(RowsTag(), k, i) : block(FloatTag(), k, i);
   }
 }
 
