@@ -37,10 +37,10 @@ graph::Csr with_loops(const graph::Csr& in) {
   for (int64_t i = 0; i < in.rows; ++i) {
     const auto begin = in.col.begin() + in.rowptr[static_cast<size_t>(i)],
                end = in.col.begin() + in.rowptr[static_cast<size_t>(i) + 1],
-               place = std::lower_bound(begin, end, static_cast<int32_t>(i));
-    all.col.insert(all.col.end(), begin, place);
+               self = std::lower_bound(begin, end, static_cast<int32_t>(i));
+    all.col.insert(all.col.end(), begin, self);
     all.col.push_back(static_cast<int32_t>(i));
-    all.col.insert(all.col.end(), place, end);
+    all.col.insert(all.col.end(), self, end);
     all.rowptr.push_back(all.edges());
   }
   return all;

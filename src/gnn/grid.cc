@@ -61,7 +61,7 @@ WeightPart weight_part(const LayerSpec& layer, const GridRanks::Roles& roles) {
 
 namespace {
 
-// Self-loops of the nodes that are rows and columns, of weight `weight(place)`.
+// Self-loops of the nodes that are rows and columns, of weight `weight(position)`.
 template <class Weight>
 void add_loops(GridBlock& block, const Range& rows, const Range& cols, Weight&& weight) {
   const int64_t begin = std::max(rows.begin, cols.begin),
@@ -80,8 +80,10 @@ std::unique_ptr<const GridBlock> make_grid_block(const NetworkSpec& spec, const 
   block->graph = graph::make_graph(graph::block_of(csr, order, rows, cols));
   block->receivers = SeqMap::one(rows.count);
   const bool gcn = spec.kind == Kind::gcn;
-  const auto degree = [&](int64_t place) { return static_cast<float>(csr.degree(order[static_cast<size_t>(place)])); };
-  const auto root = [&](int64_t place) { return 1 / std::sqrt(degree(place) + 1); };  // and the self-loop
+  const auto degree = [&](int64_t position) {
+    return static_cast<float>(csr.degree(order[static_cast<size_t>(position)]));
+  };
+  const auto root = [&](int64_t position) { return 1 / std::sqrt(degree(position) + 1); };  // and the self-loop
   const graph::Csr& in = block->graph.in;
   block->norm.reserve(in.col.size());
   for (int64_t i = 0; i < in.rows; ++i) {

@@ -11,7 +11,7 @@
 // the first layer are divided over d, too, and gathered there; they are not trained, so its dS and dH are not needed.
 // Here the weight of a layer is gathered once a step, and kept for the backward pass; Plexus gathers it again.
 //
-// sage has two weights, cut alike: beside A, which then has its own edge weights, an identity in the place of A takes
+// sage has two weights, cut alike: beside A, which then has its own edge weights, an identity instead of A takes
 // the nodes' own rows to where Y is, and Y = sum over i of (A H W_l^T + H W_r^T).
 //
 // Nothing needs to divide: shares are as even as can be (core/param.h, share_of). Consecutive ranks are y, then x, then
@@ -102,7 +102,7 @@ class GridNetwork {
   // Cuts the blocks that this rank needs; the graph is not read afterwards.
   void cut(const graph::Csr& csr, std::span<const int32_t> order);
 
-  // Nodes (by their place in the order) and channels of this rank's features and logits.
+  // Nodes (by their position in the order) and channels of this rank's features and logits.
   struct Part {
     Range nodes{}, channels{};
   };

@@ -65,9 +65,9 @@ double noise(uint64_t stream, int64_t at) {
 Problem64 problem64() {
   Problem64 p;
   const graph::Csr csr = graph::uniform_graph(kNodes, 200, 3);
-  const std::vector<int32_t> places = graph::places_of(graph::random_order(kNodes, 5));
+  const std::vector<int32_t> positions = graph::positions_of(graph::random_order(kNodes, 5));
   const auto root = [&](int64_t i) { return 1 / std::sqrt(1 + static_cast<double>(csr.degree(i))); };
-  const auto place = [&](int64_t i) { return int64_t{places[static_cast<size_t>(i)]}; };
+  const auto place = [&](int64_t i) { return int64_t{positions[static_cast<size_t>(i)]}; };
   for (int64_t i = 0; i < kNodes; ++i) {
     p.a.at(place(i), place(i)) = root(i) * root(i);
     for (int64_t e = csr.rowptr[static_cast<size_t>(i)]; e < csr.rowptr[static_cast<size_t>(i) + 1]; ++e) {

@@ -15,13 +15,13 @@ namespace braid::graph {
 // The nodes in a random order: a function of the seed, and of nothing else.
 std::vector<int32_t> random_order(int64_t nodes, uint64_t seed);
 // Where each node is in an order of them.
-std::vector<int32_t> places_of(std::span<const int32_t> order);
+std::vector<int32_t> positions_of(std::span<const int32_t> order);
 
 // Rows and columns of a graph whose nodes are taken in `order`; both counted from the first of the block.
 Csr block_of(const Csr& csr, std::span<const int32_t> order, const Range& rows, const Range& cols);
 
-// Edges of the fullest of rows x cols blocks, over the mean of all; 1 without edges. `places` as of places_of, empty:
-// nodes in the order of their numbers.
-double imbalance(const Csr& csr, std::span<const int32_t> places, int64_t rows, int64_t cols);
+// Edges of the fullest of rows x cols blocks, over the mean of all; 1 without edges. `positions` as of positions_of,
+// empty: nodes in the order of their numbers.
+double imbalance(const Csr& csr, std::span<const int32_t> positions, int64_t rows, int64_t cols);
 
 }  // namespace braid::graph

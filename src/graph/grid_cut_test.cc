@@ -41,14 +41,14 @@ TEST(GridCut, BlocksHaveTheEdgesOfTheGraph) {
 }
 
 TEST(GridCut, AnOrderHasEveryNodeOnce) {
-  const std::vector<int32_t> order = random_order(1000, 1), places = places_of(order);
+  const std::vector<int32_t> order = random_order(1000, 1), positions = positions_of(order);
   EXPECT_NE(order, random_order(1000, 2));
   EXPECT_EQ(order, random_order(1000, 1));
   std::vector<int32_t> sorted = order;
   std::sort(sorted.begin(), sorted.end());
   for (int32_t i = 0; i < 1000; ++i) {
     ASSERT_EQ(sorted[static_cast<size_t>(i)], i);
-    ASSERT_EQ(places[static_cast<size_t>(order[static_cast<size_t>(i)])], i);
+    ASSERT_EQ(positions[static_cast<size_t>(order[static_cast<size_t>(i)])], i);
   }
 }
 
@@ -56,9 +56,9 @@ TEST(GridCut, AnOrderHasEveryNodeOnce) {
 // edges. One permutation spreads them, but for self-loops, which no permutation takes off the diagonal.
 TEST(GridCut, APermutationEvensOutBlocks) {
   const Csr csr = grid_graph(300, 300);
-  const std::vector<int32_t> places = places_of(random_order(csr.rows, 3));
+  const std::vector<int32_t> positions = positions_of(random_order(csr.rows, 3));
   EXPECT_GT(imbalance(csr, {}, 8, 8), 7.5);
-  EXPECT_LT(imbalance(csr, places, 8, 8), 1.06);
+  EXPECT_LT(imbalance(csr, positions, 8, 8), 1.06);
   Csr loops{.rows = csr.rows, .cols = csr.cols};
   for (int64_t i = 0; i < csr.rows; ++i) {
     for (int64_t e = csr.rowptr[static_cast<size_t>(i)]; e < csr.rowptr[static_cast<size_t>(i) + 1]; ++e)
@@ -66,7 +66,7 @@ TEST(GridCut, APermutationEvensOutBlocks) {
     loops.col.push_back(static_cast<int32_t>(i));
     loops.rowptr.push_back(std::ssize(loops.col));
   }
-  EXPECT_GT(imbalance(loops, places, 8, 8), 2);
+  EXPECT_GT(imbalance(loops, positions, 8, 8), 2);
   // By hand: edges (0, 1), (1, 0), (2, 3) of four nodes in 2 x 2 blocks.
   const Csr few = csr_of(4, {{1, 0}, {0, 1}, {3, 2}});
   EXPECT_DOUBLE_EQ(imbalance(few, {}, 2, 2), 2 / (3.0 / 4));

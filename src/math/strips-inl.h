@@ -22,9 +22,9 @@ inline constexpr int64_t kStripMost = 8 * kStripLanes;  // channels of a strip: 
 
 // Where the vectors of a strip begin: constants, but for the last.
 template <class Tag, int kVecs>
-struct Places {
+struct VectorOffsets {
   int64_t at[kVecs];
-  explicit Places(int64_t n) {
+  explicit VectorOffsets(int64_t n) {
     const auto lanes = static_cast<int64_t>(hn::Lanes(Tag()));
     for (int v = 0; v + 1 < kVecs; ++v) at[v] = v * lanes;
     at[kVecs - 1] = n - lanes;

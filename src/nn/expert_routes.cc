@@ -82,8 +82,8 @@ ExpertRoutes::ExpertRoutes(Ctx& ctx, const ExpertRanks& ranks, const View& chose
   const std::vector<int32_t> counts = sort_slots(list, {0, experts}, slots_);
   CHECK(std::ssize(slots_) == std::count_if(list.begin(), list.end(), [](int32_t e) { return e != -1; }),
         "a token chose none of {} experts", experts);
-  place_.assign(list.size(), -1);
-  for (size_t i = 0; i < slots_.size(); ++i) place_[static_cast<size_t>(slots_[i])] = static_cast<int32_t>(i);
+  position_.assign(list.size(), -1);
+  for (size_t i = 0; i < slots_.size(); ++i) position_[static_cast<size_t>(slots_[i])] = static_cast<int32_t>(i);
   shares_ = {0};
   for (int64_t share = 0; share < shares; ++share) {
     const auto first = counts.begin() + share * each_;
@@ -137,11 +137,11 @@ void ExpertRoutes::gather_chosen(std::span<const int32_t> chosen) {
 
 // Which tokens go to which node, and which come from them.
 void ExpertRoutes::meet_at_nodes(std::span<const int32_t> chosen) {
-  const int64_t places = ranks_.node->size(), nodes = ranks_.aligned->size(), k = slots_of_token_;
+  const int64_t per_node = ranks_.node->size(), nodes = ranks_.aligned->size(), k = slots_of_token_;
   std::vector<int32_t> sent_choices;
   for (int64_t node = 0; node < nodes; ++node) {
-    const int64_t first = experts_of(node * places / ranks_.parts).begin;
-    const Range last = experts_of(((node + 1) * places - 1) / ranks_.parts);
+    const int64_t first = experts_of(node * per_node / ranks_.parts).begin;
+    const Range last = experts_of(((node + 1) * per_node - 1) / ranks_.parts);
     const size_t before = to_nodes_.rows.size();
     for (int64_t t = 0; t < tokens_; ++t) {
       const auto own = chosen.subspan(static_cast<size_t>(t * k), static_cast<size_t>(k));
@@ -165,9 +165,9 @@ void ExpertRoutes::meet_at_nodes(std::span<const int32_t> chosen) {
 
 // Which of the tokens that came from the nodes go to which rank of this one, and where theirs will be.
 void ExpertRoutes::forward(std::span<const int32_t> chosen, std::span<const int64_t> from_nodes) {
-  const int64_t places = ranks_.node->size(), k = slots_of_token_, first = ranks_.all->rank() - ranks_.node->rank();
-  for (int64_t place = 0; place < places; ++place) {
-    const Range experts = experts_of((first + place) / ranks_.parts);
+  const int64_t per_node = ranks_.node->size(), k = slots_of_token_, first = ranks_.all->rank() - ranks_.node->rank();
+  for (int64_t peer = 0; peer < per_node; ++peer) {
+    const Range experts = experts_of((first + peer) / ranks_.parts);
     const size_t before = onward_.rows.size();
     int64_t token = 0;
     for (const int64_t tokens : from_nodes) {
@@ -180,9 +180,9 @@ void ExpertRoutes::forward(std::span<const int32_t> chosen, std::span<const int6
   }
   landed_.resize(received_.size());
   int64_t at = 0;
-  for (int64_t place = 0; place < places; ++place) {
+  for (int64_t peer = 0; peer < per_node; ++peer) {
     const int64_t before = at;
-    for (int64_t source = place; source < std::ssize(received_); source += places) {
+    for (int64_t source = peer; source < std::ssize(received_); source += per_node) {
       landed_[static_cast<size_t>(source)] = at;
       at += received_[static_cast<size_t>(source)];
     }
@@ -267,11 +267,11 @@ struct BackRows {
   std::span<const int64_t> shares;
   int64_t parts;
 
-  // place: of the slot among those sorted by expert.
-  std::pair<int64_t, int64_t> of(int64_t place) const {
-    const auto next = std::upper_bound(shares.begin(), shares.end(), place);
+  // position: of the slot among those sorted by expert.
+  std::pair<int64_t, int64_t> of(int64_t position) const {
+    const auto next = std::upper_bound(shares.begin(), shares.end(), position);
     const int64_t begin = *(next - 1), count = *next - begin;
-    return {begin * parts + place - begin, count};
+    return {begin * parts + position - begin, count};
   }
 };
 
@@ -287,9 +287,9 @@ void ExpertRoutes::add_up(Ctx& ctx, const View& rows, const MutView& y) const {
   const auto add_block = [&](int64_t t, int64_t col, int64_t n) {
     float total[kCols] = {};
     for (int64_t j = 0; j < k; ++j) {
-      const int32_t place = place_[static_cast<size_t>(t * k + j)];
-      if (place < 0) continue;
-      auto [row, stride] = all.of(place);
+      const int32_t position = position_[static_cast<size_t>(t * k + j)];
+      if (position < 0) continue;
+      auto [row, stride] = all.of(position);
       for (int64_t part = 0; part < ranks_.parts; ++part, row += stride) {
         const float* from = landing.view().as<float>(row) + col;
         for (int64_t i = 0; i < n; ++i) total[i] += from[i];
@@ -314,10 +314,10 @@ void ExpertRoutes::add_up_slots(Ctx& ctx, const View& rows, const MutView& y) co
   back(rows, landing.mut());
   const BackRows all{shares_, ranks_.parts};
   for (int64_t slot = 0; slot < y.count(); ++slot) {
-    const int32_t place = place_[static_cast<size_t>(slot)];
+    const int32_t position = position_[static_cast<size_t>(slot)];
     float sum = 0;
-    auto [row, stride] = place < 0 ? std::pair<int64_t, int64_t>() : all.of(place);
-    for (int64_t part = 0; place >= 0 && part < ranks_.parts; ++part, row += stride)
+    auto [row, stride] = position < 0 ? std::pair<int64_t, int64_t>() : all.of(position);
+    for (int64_t part = 0; position >= 0 && part < ranks_.parts; ++part, row += stride)
       sum += landing.view().as<float>()[row];
     y.as<float>()[slot] = sum;
   }

@@ -7,7 +7,7 @@
 // They differ in how rows go out. Of n ranks with T tokens [R] each, E = n / parts ranks apart, one rank sends:
 //   allgather   every token to every rank, (n - 1) T R elements, and nobody asks who needs it: few ranks, large K
 //   alltoall    every slot to its ranks, T K R (parts - 1 / E) elements where slots are balanced
-//   node        a token once to every other node that has an expert for it, to the rank with this one's place there,
+//   node        a token once to every other node that has an expert for it, to the rank with this one's number there,
 //               which forwards it within the node
 // Before that ranks tell one another the chosen experts (allgather, node) or how many rows will come (alltoall, node).
 #pragma once
@@ -27,7 +27,7 @@ enum class Dispatcher : uint8_t { allgather, alltoall, node };
 // Of the experts of every layer: rank i * parts + t of `all` holds part t of the i-th share of them.
 struct ExpertRanks {
   comm::Group* all = nullptr;
-  // Of Dispatcher::node: the ranks of this rank's node, and those with its place in every node.
+  // Of Dispatcher::node: the ranks of this rank's node, and those with its number in every node.
   comm::Group *node = nullptr, *aligned = nullptr;
   int64_t parts = 1;
   Dispatcher dispatcher = Dispatcher::alltoall;
@@ -73,12 +73,12 @@ class ExpertRoutes {
   ExpertRanks ranks_;
   int64_t tokens_, slots_of_token_, each_;  // each_: experts of a share
   int64_t rows_ = 0;
-  std::vector<int32_t> slots_, place_;    // by expert, in order; of a slot: where it is there, or -1
-  std::vector<int64_t> shares_;           // where the slots of each share begin there, and the end
-  std::vector<int64_t> sent_, received_;  // rows to and from each rank
+  std::vector<int32_t> slots_, position_;  // by expert, in order; of a slot: where it is there, or -1
+  std::vector<int64_t> shares_;            // where the slots of each share begin there, and the end
+  std::vector<int64_t> sent_, received_;   // rows to and from each rank
   std::vector<int32_t> arriving_;
   std::vector<int64_t> gathered_;                // allgather: tokens of each rank
-  std::vector<int32_t> picked_;                  // allgather: of each row that arrives, its place among all tokens
+  std::vector<int32_t> picked_;                  // allgather: of each row that arrives, its index among all tokens
   Load to_nodes_, onward_;                       // node: own tokens; what came from other nodes
   std::vector<int64_t> from_nodes_, forwarded_;  // node: tokens, and rows from each rank of this node
   std::vector<int64_t> landed_;                  // node: where the rows of a source are among those

@@ -28,11 +28,11 @@ std::vector<int32_t> order_of(const Recipe& recipe, const Nodes& whole) {
 GridBalance balance_of(const Recipe& recipe, const Nodes& whole) {
   GridBalance balance{.shape = shape_of(recipe)};
   gnn::check_grid(whole.spec(), whole.edges().rows, balance.shape);
-  const std::vector<int32_t> places = graph::places_of(order_of(recipe, whole));
+  const std::vector<int32_t> positions = graph::positions_of(order_of(recipe, whole));
   for (int64_t role = 0; role < std::min<int64_t>(3, whole.spec().layers); ++role) {
     const gnn::GridRoles<int64_t> r = gnn::roles_of(balance.shape, role);
     balance.in_order.push_back(graph::imbalance(whole.edges(), {}, r.depth, r.outer));
-    balance.permuted.push_back(graph::imbalance(whole.edges(), places, r.depth, r.outer));
+    balance.permuted.push_back(graph::imbalance(whole.edges(), positions, r.depth, r.outer));
   }
   return balance;
 }

@@ -55,7 +55,7 @@ HWY_INLINE float exponentials(float* s, int64_t n, float top) {
 template <class Tag, int kVecs, class X>
 void attend(const GatFwd& op, const Neighbours& list, int64_t h, int64_t first, int64_t n) {
   const Tag d;
-  const Places<Tag, kVecs> places(n);
+  const VectorOffsets<Tag, kVecs> offsets(n);
   const int64_t heads = op.left.dim(1);
   const float left = op.left.as<float>(list.row)[h];
   const float* right = op.right.as<float>() + h;
@@ -80,11 +80,11 @@ void attend(const GatFwd& op, const Neighbours& list, int64_t h, int64_t first, 
     for (int64_t e = 0; e < edges; ++e) {
       const X* x = op.x.as<X>(list[from + e]) + first;
       const auto w = hn::Set(d, weights[e]);
-      for (int v = 0; v < kVecs; ++v) acc[v] = hn::MulAdd(w, load(d, x + places.at[v]), acc[v]);
+      for (int v = 0; v < kVecs; ++v) acc[v] = hn::MulAdd(w, load(d, x + offsets.at[v]), acc[v]);
     }
   }
   const auto share = hn::Set(d, list.count > 0 ? 1 / sum : 0);
-  for (int v = 0; v < kVecs; ++v) put(hn::Mul(acc[v], share), d, op.y, list.row, first + places.at[v]);
+  for (int v = 0; v < kVecs; ++v) put(hn::Mul(acc[v], share), d, op.y, list.row, first + offsets.at[v]);
   op.top.as<float>(list.row)[h] = top;
   op.sum.as<float>(list.row)[h] = sum;
 }

@@ -90,28 +90,28 @@ struct Source {
     const X* next = row(HWY_MIN(e + ahead, last));
     for (size_t c = 0; c < kVecs * hn::MaxLanes(Tag()); c += kLine) hwy::Prefetch(next + c);
   }
-  int64_t place(int64_t e) const { return order ? order[e] : e; }
+  int64_t position(int64_t e) const { return order ? order[e] : e; }
 };
 
 // Sums of x, or of x times one factor per edge: most calls.
 template <class Tag, int kVecs, Kind kKind, class X>
 HWY_INLINE void sum_edges(Tag d, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs]) {
-  const Places<Tag, kVecs> places(s.n);
+  const VectorOffsets<Tag, kVecs> offsets(s.n);
   for (int64_t e = s.begin; e < s.end; ++e) {
     const X* row = in.row(e);
     in.template look_ahead<Tag, kVecs>(e);
     if constexpr (kKind == Kind::copy) {
-      for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(load(d, row + places.at[v]), acc[v]);
+      for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(load(d, row + offsets.at[v]), acc[v]);
     } else {
       float factor = 1;
       if constexpr (kKind == Kind::edge) {
         factor = in.edge[e];
       } else {
-        if (in.edge) factor = in.edge[in.place(e) * in.values];
+        if (in.edge) factor = in.edge[in.position(e) * in.values];
         if (in.scale) factor *= in.scale[in.col[e]];
       }
       const auto f = hn::Set(d, factor);
-      for (int v = 0; v < kVecs; ++v) acc[v] = hn::MulAdd(f, load(d, row + places.at[v]), acc[v]);
+      for (int v = 0; v < kVecs; ++v) acc[v] = hn::MulAdd(f, load(d, row + offsets.at[v]), acc[v]);
     }
   }
 }
@@ -122,15 +122,15 @@ HWY_INLINE hn::VFromD<Tag> message(Tag d, EdgeOp op, const Source<X>& in, int64_
   auto x = in.x ? load(d, in.row(e) + at) : hn::Zero(d);
   if (in.scale) x = hn::Mul(x, hn::Set(d, in.scale[in.col[e]]));
   if (!in.edge) return x;
-  const float* value = in.edge + in.place(e) * in.values;
+  const float* value = in.edge + in.position(e) * in.values;
   return apply_edge<Tag>(op, x, in.full ? hn::LoadU(d, value + at) : hn::Set(d, *value));
 }
 
 template <class Tag, int kVecs, class X>
 HWY_INLINE void sum_messages(Tag d, EdgeOp op, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs]) {
-  const Places<Tag, kVecs> places(s.n);
+  const VectorOffsets<Tag, kVecs> offsets(s.n);
   for (int64_t e = s.begin; e < s.end; ++e) {
-    for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(acc[v], message(d, op, in, e, places.at[v]));
+    for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(acc[v], message(d, op, in, e, offsets.at[v]));
   }
 }
 
@@ -139,16 +139,16 @@ template <class Tag, int kVecs, class X>
 HWY_INLINE void pick_messages(Tag d, EdgeOp op, bool max, const Source<X>& in, const Strip& s,
                               hn::VFromD<Tag> (&acc)[kVecs], hn::VFromD<hn::RebindToSigned<Tag>> (&arg)[kVecs]) {
   const hn::RebindToSigned<Tag> i32;
-  const Places<Tag, kVecs> places(s.n);
+  const VectorOffsets<Tag, kVecs> offsets(s.n);
   for (int64_t e = s.begin; e < s.end; ++e) {
-    const auto place = hn::Set(i32, static_cast<int32_t>(in.place(e)));
+    const auto position = hn::Set(i32, static_cast<int32_t>(in.position(e)));
     in.template look_ahead<Tag, kVecs>(e);
     for (int v = 0; v < kVecs; ++v) {
-      const auto m = message(d, op, in, e, places.at[v]);
+      const auto m = message(d, op, in, e, offsets.at[v]);
       const auto loses = max ? hn::Le(m, acc[v]) : hn::Ge(m, acc[v]);
       const auto keeps = e > s.begin ? hn::Or(loses, hn::IsNaN(acc[v])) : hn::MaskFromVec(hn::Zero(d));
       acc[v] = hn::IfThenElse(keeps, acc[v], m);
-      arg[v] = hn::IfThenElse(hn::RebindMask(i32, keeps), arg[v], place);
+      arg[v] = hn::IfThenElse(hn::RebindMask(i32, keeps), arg[v], position);
     }
   }
 }
@@ -185,7 +185,7 @@ template <class Tag, int kVecs, Kind kKind, class X>
 HWY_NOINLINE void rows_of(const SpmmFwd& op, const Source<X>& in, Strip s, int64_t begin, int64_t end) {
   const Tag d;
   const hn::RebindToSigned<Tag> i32;
-  const Places<Tag, kVecs> places(s.n);
+  const VectorOffsets<Tag, kVecs> offsets(s.n);
   const Sink sink(op);
   const int64_t* rowptr = op.rowptr.as<int64_t>();
   for (s.row = begin; s.row < end; ++s.row) {
@@ -196,12 +196,12 @@ HWY_NOINLINE void rows_of(const SpmmFwd& op, const Source<X>& in, Strip s, int64
       for (int v = 0; v < kVecs; ++v) acc[v] = hn::Zero(d), arg[v] = hn::Set(i32, -1);
       pick_messages<Tag, kVecs>(d, op.op, op.reduce == Reduce::max, in, s, acc, arg);
       for (int v = 0; v < kVecs && op.arg; ++v)
-        hn::StoreU(arg[v], i32, op.arg.as<int32_t>(s.row) + s.first + places.at[v]);
+        hn::StoreU(arg[v], i32, op.arg.as<int32_t>(s.row) + s.first + offsets.at[v]);
     } else {
       sum_pieces<Tag, kVecs, kKind>(d, op.op, in, s, acc);
     }
     // A vector that overlaps the one before has the same values there.
-    for (int v = 0; v < kVecs; ++v) sink.put<Tag, X>(d, s, places.at[v], acc[v]);
+    for (int v = 0; v < kVecs; ++v) sink.put<Tag, X>(d, s, offsets.at[v], acc[v]);
   }
 }
 
@@ -275,8 +275,8 @@ void add_pieces(const SpmmFwd& op, int64_t row, const float* sums, int64_t piece
     const Strip s{.row = row, .begin = rowptr[row], .end = rowptr[row + 1], .first = c, .n = n, .value = 0};
     with_vectors(s.n, [&]<class Tag, int kVecs>() {
       const Tag d;
-      const Places<Tag, kVecs> places(s.n);
-      for (const int64_t at : places.at) {
+      const VectorOffsets<Tag, kVecs> offsets(s.n);
+      for (const int64_t at : offsets.at) {
         auto acc = hn::LoadU(d, sums + c + at);
         for (int64_t k = 1; k < pieces; ++k) acc = hn::Add(acc, hn::LoadU(d, sums + k * width + c + at));
         sink.template put<Tag, X>(d, s, at, acc);

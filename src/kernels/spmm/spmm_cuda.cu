@@ -38,17 +38,17 @@ struct Sums {
 template <class X, int V, bool kPicks>
 struct Messages {
   Lane<V, 1> lane;
-  int32_t arg[V];  // of maxima and minima: the winner's place
+  int32_t arg[V];  // of maxima and minima: the winner's position
 
   __device__ Messages(const SpmmCall& a, const Group& g) : lane(a, g) {
     for (int k = 0; k < V; ++k) arg[k] = -1;
   }
-  __device__ void pick(Reduce reduce, int k, float value, int32_t place) {
+  __device__ void pick(Reduce reduce, int k, float value, int32_t position) {
     const float best = lane.sum[0][k];
     const bool beats = reduce == Reduce::max ? !(value <= best) : !(value >= best);
     if (arg[k] >= 0 && (isnan(best) || !beats)) return;
     lane.sum[0][k] = value;
-    arg[k] = place;
+    arg[k] = position;
   }
   __device__ void walk(const SpmmCall& a, const Group&, int64_t begin, int64_t end) {
     if (!lane.inside[0]) return;
@@ -56,15 +56,15 @@ struct Messages {
 #pragma unroll 4
     for (int64_t e = begin; e < end; ++e) {
       const int32_t j = __ldg(a.col + e);
-      const int64_t place = a.order ? __ldg(a.order + e) : e;
+      const int64_t position = a.order ? __ldg(a.order + e) : e;
       const float scale = a.x_scale ? __ldg(a.x_scale + j) : 1.0f,
-                  value = a.edge ? __ldg(a.edge + place * a.values + value_at) : 0.0f;
+                  value = a.edge ? __ldg(a.edge + position * a.values + value_at) : 0.0f;
       Values<V> x{};
       if (a.x) x = read<V>(reinterpret_cast<const X*>(a.x) + j * a.x_stride + c);
       for (int k = 0; k < V; ++k) {
         const float m = message(a.op, x.v[k] * scale, value);
         if constexpr (kPicks) {
-          pick(a.reduce, k, m, static_cast<int32_t>(place));
+          pick(a.reduce, k, m, static_cast<int32_t>(position));
         } else {
           lane.sum[0][k] += m;
         }

@@ -49,14 +49,14 @@ void spmm_ref(const SpmmFwd& op, const SpmmRef<Num>& in, std::vector<Num>& y, st
       Num sum(0), best(0);
       int64_t winner = -1;
       for (int64_t e = rowptr[i]; e < rowptr[i + 1]; ++e) {
-        const int64_t j = col[e], place = order ? order[e] : e;
+        const int64_t j = col[e], position = order ? order[e] : e;
         Num x = in.x.empty() ? Num(0) : at(in.x, j * width + c);
         if (!in.x_scale.empty()) x *= at(in.x_scale, j);
-        const Num value = edge_ref(op.op, x, in.edge.empty() ? Num(0) : at(in.edge, place * in.values + c / part));
+        const Num value = edge_ref(op.op, x, in.edge.empty() ? Num(0) : at(in.edge, position * in.values + c / part));
         sum += value;
         if (winner >= 0 && !wins_ref(op.reduce, std::real(value), std::real(best))) continue;
         best = value;
-        winner = place;
+        winner = position;
       }
       const int64_t degree = rowptr[i + 1] - rowptr[i];
       Num& out = y[static_cast<size_t>(i * width + c)];

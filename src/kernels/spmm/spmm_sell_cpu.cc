@@ -51,7 +51,7 @@ HWY_INLINE void rows_of_slice(const Sink& sink, const Slices<X>& in, int64_t sli
   const Tag d;
   const SpmmPack& p = in.pack;
   const int64_t width = kVecs == 1 ? static_cast<int64_t>(hn::MaxLanes(Tag())) : in.width;
-  const Places<Tag, kVecs> places(width);
+  const VectorOffsets<Tag, kVecs> offsets(width);
   const int64_t at = p.long_rows + slice * SpmmPack::kLanes + lane, begin = p.slice[static_cast<size_t>(slice)] + lane;
   const int32_t *length = p.length.data() + at, *row = p.row.data() + at, *col = p.col.data() + begin;
   const float* value = kValues ? in.value + begin : nullptr;
@@ -63,9 +63,9 @@ HWY_INLINE void rows_of_slice(const Sink& sink, const Slices<X>& in, int64_t sli
     const X* x = in.x + col[entry] * width;
     if constexpr (kValues) {
       const auto f = hn::Set(d, value[entry]);
-      for (int v = 0; v < kVecs; ++v) sums[v] = hn::MulAdd(f, load(d, x + places.at[v]), sums[v]);
+      for (int v = 0; v < kVecs; ++v) sums[v] = hn::MulAdd(f, load(d, x + offsets.at[v]), sums[v]);
     } else {
-      for (int v = 0; v < kVecs; ++v) sums[v] = hn::Add(load(d, x + places.at[v]), sums[v]);
+      for (int v = 0; v < kVecs; ++v) sums[v] = hn::Add(load(d, x + offsets.at[v]), sums[v]);
     }
   };
   const int64_t least = length[kRows - 1];
@@ -75,7 +75,7 @@ HWY_INLINE void rows_of_slice(const Sink& sink, const Slices<X>& in, int64_t sli
   }
   for (int r = 0; r < kRows; ++r) {
     for (int64_t j = least; j < length[r]; ++j) next(acc[r], j * SpmmPack::kLanes + r);
-    for (int v = 0; v < kVecs && row[r] >= 0; ++v) sink.put<Tag, X>(d, in.strip(row[r]), places.at[v], acc[r][v]);
+    for (int v = 0; v < kVecs && row[r] >= 0; ++v) sink.put<Tag, X>(d, in.strip(row[r]), offsets.at[v], acc[r][v]);
   }
 }
 
