@@ -1,6 +1,6 @@
-// For every published shape, no op of a pass may fall back to its reference row: whole models of these sizes run their
-// own forward code with Ctx::dry, which checks each problem and records the row that would run it. Weights and states
-// are in inaccessible memory, so that half a tebibyte of model costs nothing.
+// For every published shape, no op of a pass may fall back to its reference row: models of these sizes, with two layers
+// of each kind, run their own forward code with Ctx::dry, which checks each problem and records the row that would run
+// it. Weights and states are in inaccessible memory, so that half a tebibyte of model costs nothing.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -15,6 +15,7 @@
 #include "core/tape.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "models/family.h"
+#include "models/inventory.h"
 #include "models/model.h"
 #include "models/presets.h"
 #include "nn/balance.h"
@@ -66,6 +67,18 @@ std::byte* nowhere() {
 }
 MutView somewhere(DType dtype, const Shape& shape) { return {nowhere(), dtype, shape}; }
 
+// The format of all matrices of a model; `ggml`: of the blocks of a GGUF file.
+struct Stored {
+  Format format = Format::bf16;
+  GgmlType ggml = GgmlType::f32;
+
+  bool has_codes() const { return format == Format::nvfp4 || format == Format::ggml; }
+  std::string name() const {
+    return format == Format::ggml ? ggml_type(static_cast<uint32_t>(ggml))->name : name_of(format);
+  }
+};
+constexpr Stored kFormats[] = {{Format::f32}, {Format::f16}, {Format::bf16}, {Format::f8_e4m3}, {Format::nvfp4}};
+
 // How a model of NowhereSource is trained: not at all, every parameter, or an adapter on every matrix whose product
 // is a module, the rest frozen.
 enum class Trained : uint8_t { nothing, all, adapters };
@@ -73,7 +86,8 @@ enum class Trained : uint8_t { nothing, all, adapters };
 // Parameters of any format at an inaccessible address.
 class NowhereSource final : public nn::ParamSource {
  public:
-  explicit NowhereSource(Format format, Trained trained = Trained::nothing) : format_(format), trained_(trained) {}
+  explicit NowhereSource(const Stored& stored, Trained trained = Trained::nothing)
+      : stored_(stored), format_(stored.format), trained_(trained) {}
   bool has(const std::string&) const override { return false; }
 
  protected:
@@ -90,7 +104,7 @@ class NowhereSource final : public nn::ParamSource {
  private:
   static constexpr int64_t kRank = 16;
 
-  // The type of weights that are not quantised: a depth that NVFP4 blocks do not divide stays BF16.
+  // The type of weights that are not quantised: a depth that is not of whole blocks stays BF16.
   DType dense() const {
     return format_ == Format::f32 ? DType::f32 : format_ == Format::f16 ? DType::f16 : DType::bf16;
   }
@@ -103,6 +117,11 @@ class NowhereSource final : public nn::ParamSource {
               .spec = {.format = format_, .block = 16},
               .codes = somewhere(DType::u8, {rows, cols / 2}),
               .scales = somewhere(DType::f8_e4m3, {rows, cols / 16})};
+    }
+    if (format_ == Format::ggml) {
+      const GgmlTypeRow& type = *ggml_type(static_cast<uint32_t>(stored_.ggml));
+      if (cols % type.values == 0)
+        return ggml_weight(type.type, somewhere(DType::u8, {rows, cols / type.values * type.bytes}), cols, 0.5f);
     }
     if (format_ == Format::f8_e4m3) {
       return {.rows = rows,
@@ -117,12 +136,13 @@ class NowhereSource final : public nn::ParamSource {
     return Param{{}, dense_weight(somewhere(DType::bf16, {rows, cols})), somewhere(DType::f32, {rows, cols})};
   }
 
+  Stored stored_;
   Format format_;
   Trained trained_;
   std::deque<Adapter> adapters_;  // the model points to them
 };
 
-nn::StateView state_of(const models::Model& model, DType dtype) {
+nn::StateView state_of(const models::Model& model, const Numerics& numerics) {
   nn::StateView state;
   const int64_t slots = kSequences, pages = slots * kTokens / kPage;
   for (const nn::StateShape& s : model.state_shapes()) {
@@ -131,8 +151,12 @@ nn::StateView state_of(const models::Model& model, DType dtype) {
       block.conv = somewhere(DType::f32, {slots, s.conv_columns, s.conv_channels});
       block.ssm = somewhere(DType::f32, {slots, s.heads, s.head_dim, s.state});
     }
+    if (s.heads > 0 && numerics.exact) {
+      block.chunk_ssm = block.ssm;
+      block.chunk_inputs = somewhere(numerics.activations, {slots, s.chunk, s.conv_channels + s.heads});
+    }
     if (s.kv_heads > 0) {
-      block.k_pages = block.v_pages = somewhere(dtype, {pages, kPage, s.kv_heads, s.kv_dim});
+      block.k_pages = block.v_pages = somewhere(numerics.caches().kv, {pages, kPage, s.kv_heads, s.kv_dim});
     }
     state.blocks.push_back(block);
   }
@@ -141,17 +165,18 @@ nn::StateView state_of(const models::Model& model, DType dtype) {
 }
 
 // Every choice of one pass: logits and losses of all tokens, prediction block included.
-std::vector<Choice> choices(models::Model& model, DType act, Phase phase) {
+std::vector<Choice> choices(models::Model& model, const Numerics& numerics, Phase phase) {
   SeqMap seqs;
-  for (int64_t i = 0; i < kSequences; ++i) {
+  const int64_t sequences = numerics.code_steps ? 1 : kSequences;
+  for (int64_t i = 0; i < sequences; ++i) {
     phase == Phase::prefill ? seqs.add(kTokens / kSequences, 0, i) : seqs.add(1, kTokens - 1, i);
     seqs.seqs.back().phase = phase;
   }
   std::vector<Choice> list;
   Arena arena;
   Ctx ctx{.arena = arena, .forced_rows = {}, .preferred_rows = {}, .dry = &list};
-  nn::StateView state = state_of(model, act);
-  nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::serving(act)};
+  nn::StateView state = state_of(model, numerics);
+  nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = numerics};
   const Tensor ids(arena, DType::i32, {seqs.tokens()}), x = model.forward(run, ids);
   const Tensor logits = model.logits(run, x), losses(arena, DType::f32, {seqs.tokens()});
   braid::run(ctx, CrossEntropyFwd{.logits = logits.view(), .targets = ids.view(), .loss = losses.mut()});
@@ -163,7 +188,7 @@ std::vector<Choice> choices(models::Model& model, DType act, Phase phase) {
 enum class Objective : uint8_t { predict, distill };
 
 // Every choice of one step of training, forward and backward.
-std::vector<Choice> training_choices(models::Model& model, DType act, const char* recipe,
+std::vector<Choice> training_choices(models::Model& model, const Numerics& numerics, const char* recipe,
                                      Objective objective = Objective::predict) {
   SeqMap seqs;
   for (int64_t i = 0; i < kSequences; ++i) seqs.add(kTokens / kSequences, 0, i);
@@ -178,14 +203,15 @@ std::vector<Choice> training_choices(models::Model& model, DType act, const char
   nn::Run run{.ctx = ctx,
               .seqs = seqs,
               .state = state,
-              .numerics = Numerics::training(act),
+              .numerics = numerics,
               .routers = &routers,
               .precision = &precision,
               .draws = &draws};
   const Tensor ids(arena, DType::i32, {seqs.tokens()}), targets(arena, DType::i32, {seqs.tokens()});
   if (objective == Objective::distill) {
     const Tensor weights(arena, DType::f32, {seqs.tokens()});
-    const nn::Teacher self{.x = Tensor(arena, act, {seqs.tokens(), model.config().hidden}), .head = model.head()};
+    const nn::Teacher self{.x = Tensor(arena, numerics.products, {seqs.tokens(), model.config().hidden}),
+                           .head = model.head()};
     model.distill(run, ids, targets, weights, self);
   } else {
     models::Model::LossSums sums;
@@ -196,6 +222,26 @@ std::vector<Choice> training_choices(models::Model& model, DType act, const char
   tape.backward(ctx);
   tape.clear();
   return list;
+}
+
+// Without the layers after the second of a kind, whose ops are the same. (The first one's may differ: nothing before it
+// trains.)
+models::Config without_repeats(models::Config config) {
+  std::map<int, std::string> kinds;
+  for (const models::TensorSpec& t : models::inventory(config))
+    kinds[t.layer] += fmt::format("{} {},", name_of(t.role), to_string(t.shape));
+  std::map<std::string, int> seen;
+  std::vector<models::LayerSpec> layers;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    std::string& kind = kinds[static_cast<int>(i)];
+    for (const models::PartSpec& part : config.layers[i].parts) {
+      const auto* moe = std::get_if<nn::MoeSpec>(&part.block);
+      kind += fmt::format("{}{}", letter_of(part.block), moe ? moe->top_k : 0);
+    }
+    if (++seen[kind] <= 2) layers.push_back(std::move(config.layers[i]));
+  }
+  config.layers = std::move(layers);
+  return config;
 }
 
 std::map<std::string, models::Config> published() {
@@ -215,6 +261,7 @@ std::map<std::string, models::Config> published() {
     ++layer;
   }
   list["nemotron-labs-3-puzzle-75b-a9b"] = puzzle;
+  for (auto& [name, config] : list) config = without_repeats(std::move(config));
   return list;
 }
 
@@ -229,34 +276,42 @@ void note(const std::string& what, const std::vector<Choice>& list, Rows& seen) 
   }
 }
 
-void check_inference(const std::string& name, const models::Config& config, Rows& seen) {
-  for (const Format format : {Format::f32, Format::f16, Format::bf16, Format::f8_e4m3, Format::nvfp4}) {
-    NowhereSource source(format);
-    models::Model model(config, source);
-    for (const DType act : {DType::f32, DType::bf16}) {
-      const std::string what = fmt::format("{}, weights {}, activations {}", name, name_of(format), name_of(act));
-      for (const Phase phase : {Phase::prefill, Phase::step})
-        note(what + (phase == Phase::step ? ", step" : ", prefill"), choices(model, act, phase), seen);
+// As the engine serves a model: with --exact too, and weights in codes by integer sums.
+void check_inference(const std::string& name, const models::Config& config, const Stored& stored, Rows& seen) {
+  NowhereSource source(stored);
+  models::Model model(config, source);
+  for (const DType act : {DType::f32, DType::bf16}) {
+    Numerics steps = Numerics::serving(act), int8 = steps;
+    steps.code_steps = true;
+    int8.int8 = true;
+    std::vector<std::pair<const char*, Numerics>> all = {{"", Numerics::serving(act)},
+                                                         {", exact", Numerics::serving(act, true)}};
+    if (stored.has_codes() && act == DType::bf16) all.insert(all.end(), {{", code steps", steps}, {", int8", int8}});
+    for (const auto& [how, numerics] : all) {
+      const std::string what = fmt::format("{}, weights {}, activations {}{}", name, stored.name(), name_of(act), how);
+      if (!numerics.code_steps) note(what + ", prefill", choices(model, numerics, Phase::prefill), seen);
+      note(what + ", step", choices(model, numerics, Phase::step), seen);
     }
   }
 }
 
 // Adapters over weights of every format, and full training if products read the weights as they are.
 void check_training(const std::string& name, const models::Config& config, Rows& seen) {
-  for (const Format format : {Format::f32, Format::f16, Format::bf16, Format::f8_e4m3, Format::nvfp4}) {
+  for (const Stored& stored : kFormats) {
     for (const Trained trained : {Trained::all, Trained::adapters}) {
       for (const DType act : {DType::f32, DType::bf16}) {
-        const bool masters = format == (act == DType::f32 ? Format::f32 : Format::bf16);
+        const bool masters = stored.format == (act == DType::f32 ? Format::f32 : Format::bf16);
         if (trained == Trained::all && !masters) continue;
-        NowhereSource source(format, trained);
+        NowhereSource source(stored, trained);
         models::Model model(config, source);
-        const std::string what =
-            fmt::format("{}, training {}, weights {}, activations {}", name,
-                        trained == Trained::all ? "all" : "adapters", name_of(format), name_of(act));
-        note(what, training_choices(model, act, "none"), seen);
+        const std::string what = fmt::format("{}, training {}, weights {}, activations {}", name,
+                                             trained == Trained::all ? "all" : "adapters", stored.name(), name_of(act));
+        const Numerics usual = Numerics::training(act);
+        note(what, training_choices(model, usual, "none"), seen);
+        note(what + ", exact", training_choices(model, Numerics::training(act, true), "none"), seen);
         if (trained != Trained::all) continue;
-        note(what + ", emulated", training_choices(model, act, "nvfp4"), seen);
-        note(what + ", distilled", training_choices(model, act, "none", Objective::distill), seen);
+        note(what + ", emulated", training_choices(model, usual, "nvfp4"), seen);
+        note(what + ", distilled", training_choices(model, usual, "none", Objective::distill), seen);
       }
     }
   }
@@ -276,7 +331,10 @@ std::set<std::string> all_ops() {
 TEST(PublishedRows, NoOpOfAPublishedModelFallsBackToItsReference) {
   Rows seen;
   for (const auto& [name, config] : published()) {
-    check_inference(name, config, seen);
+    for (const Stored& stored : kFormats) check_inference(name, config, stored, seen);
+    for (const GgmlTypeRow& type : ggml_types()) {
+      if (type.values > 1) check_inference(name, config, {Format::ggml, type.type}, seen);
+    }
     check_training(name, config, seen);
   }
   fmt::print("rows taken by published models on {}:\n", sys::name_of(sys::machine().cpu_class));

@@ -1,10 +1,12 @@
 // With Numerics::exact the log-probabilities of a token are bit-identical in the forward pass of training, in prefill
 // through caches cut anywhere, and in steps of one token in a batch, including those recorded while an answer was
-// sampled. On every folder with golden values, and on the model that ships with Braid.
+// sampled. On every folder with golden values, recurrent depth included, and on the model that ships with Braid.
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 
 #include "core/tape.h"
+#include "engine/loop.h"
 #include "engine/sampler.h"
 #include "engine/score.h"
 #include "support/data.h"
@@ -19,17 +21,20 @@ using Found = std::vector<std::vector<float>>;
 
 std::vector<GoldenFolder> folders() {
   std::vector<GoldenFolder> list = all_folders();
+  list.push_back({"huginn", std::filesystem::path(support::data()) / "huginn"});
   list.push_back({"tiny_chat", std::filesystem::path(support::data()) / "tiny-chat"});
   if (const std::filesystem::path tiny = support::shipped_tiny(); std::filesystem::exists(tiny / "config.json"))
     list.push_back({"shipped_tiny", tiny});
   return list;
 }
 
+constexpr int64_t kLength = 150;
+
 std::vector<int32_t> ids_for(const std::filesystem::path& folder, int64_t vocab) {
   const auto golden = folder / "golden.safetensors";
-  if (std::filesystem::exists(golden)) return token_ids(io::Safetensors(golden).need("ids@0"));
   std::vector<int32_t> ids;
-  for (int64_t i = 0; i < 150; ++i) ids.push_back(static_cast<int32_t>((17 + 7919 * i) % vocab));
+  if (std::filesystem::exists(golden)) ids = token_ids(io::Safetensors(golden).need("ids@0"));
+  for (int64_t i = std::ssize(ids); i < kLength; ++i) ids.push_back(static_cast<int32_t>((17 + 7919 * i) % vocab));
   return ids;
 }
 
@@ -39,7 +44,7 @@ class Score : public testing::TestWithParam<std::tuple<GoldenFolder, DType>> {
 
   std::unique_ptr<engine::Runner> open(int64_t chunk = 512, bool exact = true, int threads = 2) const {
     auto runner = open_folder(folder(), {.numerics = Numerics::serving(dtype(), exact),
-                                         .context = 150,
+                                         .context = length(),
                                          .sequences = kSequences,
                                          .chunk = chunk,
                                          .threads = threads});
@@ -48,16 +53,23 @@ class Score : public testing::TestWithParam<std::tuple<GoldenFolder, DType>> {
   }
   const std::filesystem::path& folder() const { return std::get<0>(GetParam()).path; }
   DType dtype() const { return std::get<1>(GetParam()); }
+  // Of the longest sequence: fewer tokens where the model has fewer positions, and then everything is as much shorter.
+  int64_t length() const {
+    const int64_t limit = models::load_config(io::find_model(folder().string())).positions_limit();
+    return limit > 0 ? std::min(kLength, limit) : kLength;
+  }
 
   // Sequences of different lengths, around the chunks of scans and the pages of caches; one is scored from its middle
   // on.
   std::vector<ScoreItem> items(engine::Runner& runner) const {
     const std::vector<int32_t> ids = ids_for(folder(), runner.config().vocab);
+    const int64_t most = length();
+    const auto at = [most](int64_t n) { return n * most / kLength; };
     std::vector<ScoreItem> list(kSequences);
-    list[0].ids = {ids.begin(), ids.begin() + 150};
-    list[1].ids = {ids.begin(), ids.begin() + 37};
-    list[2] = {.ids = {ids.begin() + 20, ids.begin() + 149}, .first = 64};
-    list[3].ids = {ids.rbegin(), ids.rbegin() + 66};
+    list[0].ids = {ids.begin(), ids.begin() + most};
+    list[1].ids = {ids.begin(), ids.begin() + at(37)};
+    list[2] = {.ids = {ids.begin() + at(20), ids.begin() + most - 1}, .first = at(64)};
+    list[3].ids = {ids.rbegin(), ids.rbegin() + at(66)};
     return list;
   }
 };
@@ -105,6 +117,12 @@ TEST_P(Score, TheLossOfTrainingIsTheirSum) {
   const SeqMap seqs = SeqMap::one(std::ssize(ids) - 1);
   nn::StateView none;
   nn::Run run{.ctx = ctx, .seqs = seqs, .state = none, .numerics = Numerics::training(dtype(), true)};
+  nn::Loop loop;
+  if (const models::Config& config = runner->config(); config.loop) {
+    const engine::LoopOptions& options = runner->options().loop;
+    loop = {.steps = options.steps, .start = engine::start_states(arena, config, options, seqs)};
+    run.loop = &loop;
+  }
   const Tensor in(arena, DType::i32, {seqs.tokens()}), targets(arena, DType::i32, {seqs.tokens()});
   std::copy(ids.begin(), ids.end() - 1, in.mut().as<int32_t>());
   std::copy(ids.begin() + 1, ids.end(), targets.mut().as<int32_t>());
@@ -116,13 +134,14 @@ TEST_P(Score, TheLossOfTrainingIsTheirSum) {
 
 // Three answers at temperature 1, sampled side by side. The log-probability of each draw is recorded as it is made.
 TEST_P(Score, ASampledAnswerHasTheLogProbabilitiesOfTraining) {
-  constexpr int64_t kDraws = 80, kPrompts[] = {5, 64, 31};
+  const int64_t most = length(), draws = 80 * most / kLength;
+  const int64_t prompts[] = {5, 64 * most / kLength, 31 * most / kLength};
   const auto runner = open(9), training = open();
   const std::vector<int32_t> ids = ids_for(folder(), runner->config().vocab);
   std::vector<ScoreItem> answers;
-  Found noted(std::size(kPrompts));
-  Tensor last[std::size(kPrompts)];  // the residual stream where the next token is predicted
-  for (const int64_t n : kPrompts) {
+  Found noted(std::size(prompts));
+  Tensor last[std::size(prompts)];  // the residual stream where the next token is predicted
+  for (const int64_t n : prompts) {
     const auto sequence = std::ssize(answers);
     ScoreItem& item = answers.emplace_back();
     item.first = n;
@@ -133,7 +152,7 @@ TEST_P(Score, ASampledAnswerHasTheLogProbabilitiesOfTraining) {
     });
   }
   const engine::SamplingOptions options{.temperature = 1, .seed = 5};
-  for (int64_t draw = 0; draw < kDraws; ++draw) {
+  for (int64_t draw = 0; draw < draws; ++draw) {
     std::vector<engine::Piece> pieces;
     std::vector<int32_t> next;
     for (size_t i = 0; i < answers.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "models/inventory.h"
 #include "models/presets.h"
 #include "support/golden.h"
+#include "support/models.h"
 
 namespace braid {
 namespace {
@@ -96,6 +97,13 @@ TEST(Shards, ExpertsAreDividedByNumberAndByWidth) {
   EXPECT_GT(seen, 0);
 }
 
+// By its name, which begins with the prefix of the block; null: of none.
+const models::PartSpec* owner_of(const models::Config& config, const std::string& name) {
+  const models::PartSpec* owner = nullptr;
+  each_part(config, [&](const models::PartSpec& part) { owner = name.starts_with(part.prefix) ? &part : owner; });
+  return owner;
+}
+
 TEST(Shards, EveryParameterDeclaresItsRole) {
   std::set<ParamRole> seen;
   for (const Named& model : configs()) {
@@ -115,6 +123,8 @@ TEST(Shards, EveryParameterDeclaresItsRole) {
       const bool outside = t.role == ParamRole::embedding || t.role == ParamRole::positions ||
                            t.role == ParamRole::head || t.name.starts_with(model.config.final_norm);
       EXPECT_EQ(t.layer < 0, outside);
+      EXPECT_EQ(block_of(model.config, t), owner_of(model.config, t.name));
+      EXPECT_EQ(t.of != ParamRole::none, t.role == ParamRole::bias);
       EXPECT_EQ(t.mtp, t.layer >= std::ssize(model.config.layers));
       EXPECT_EQ(t.expert >= 0, t.experts > 0);
       int64_t end = 0;
@@ -128,9 +138,10 @@ TEST(Shards, EveryParameterDeclaresItsRole) {
       }
     }
   }
-  // All roles that a family may have; the parts of a fused qkv and adapters are in no file.
+  // All roles that a family may have; graph networks are of none, and adapters are in no file of a model.
   for (int i = 1; i < static_cast<int>(ParamRole::lora_a); ++i) {
     const auto role = static_cast<ParamRole>(i);
+    if (role == ParamRole::graph_map) continue;
     EXPECT_TRUE(seen.contains(role)) << name_of(role);
   }
 }
@@ -182,14 +193,92 @@ void copy(const View& from, const MutView& to, int axis, int64_t begin, int64_t 
     std::memcpy(b.data + r * b.stride(0) * size_of(b.dtype), a.data + r * a.stride(0) * size_of(a.dtype), bytes);
 }
 
-class Family : public testing::TestWithParam<GoldenFolder> {
- protected:
-  std::unique_ptr<models::Model> load() const { return models::load_model(io::find_model(GetParam().path.string())); }
+// Families of which the repository has no folder.
+struct Made {
+  const char *name, *config;
 };
+constexpr Made kMade[] = {
+    {"llama_biases",
+     R"({"model_type":"llama","vocab_size":52,"hidden_size":32,"num_hidden_layers":2,"intermediate_size":64,
+      "num_attention_heads":4,"num_key_value_heads":2,"attention_bias":true,"mlp_bias":true})"},
+    {"nemotron_thirds", R"({"model_type":"nemotron","vocab_size":52,"hidden_size":32,"num_hidden_layers":1,
+      "intermediate_size":48,"num_attention_heads":6,"num_key_value_heads":6})"},
+    {"qwen3_wide",
+     R"({"model_type":"qwen3","vocab_size":52,"hidden_size":32,"num_hidden_layers":1,"intermediate_size":40,
+      "num_attention_heads":8,"num_key_value_heads":4,"head_dim":12})"},
+    {"qwen3_moe_dense", R"({"model_type":"qwen3_moe","vocab_size":52,"hidden_size":32,"num_hidden_layers":2,
+      "intermediate_size":40,"num_attention_heads":4,"num_key_value_heads":4,"num_experts":4,"num_experts_per_tok":2,
+      "moe_intermediate_size":32,"mlp_only_layers":[0]})"},
+};
+
+std::string made_label(const Made& made) { return fmt::format("made_{}", made.name); }
+
+// Of folders by name, and of kMade: the largest of 1, 2 and 4 ranks that divide tensors of each block, in the order of
+// each_part, and those whose sums are the whole block's. These are fewer where the norms of Mamba's groups would span
+// ranks, and where a shared expert divides but the others do not. Channels divide by 16 where they can.
+struct Expected {
+  const char *name, *tensors, *sums;
+};
+constexpr Expected kExpected[] = {
+    {"gpt2", "*4 -1 *4 -1", "*4 -1 *4 -1"},
+    {"huginn", "*2 -4 *2 -4 *2 -4 *2 -4 *2 -4 *2 -4 *2 -4", "*2 -4 *2 -4 *2 -4 *2 -4 *2 -4 *2 -4 *2 -4"},
+    {"llama", "*4 -1 *4 -1 *4 -1", "*4 -1 *4 -1 *4 -1"},
+    {"llama_biases", "*4 -4 *4 -4", "*4 -4 *4 -4"},
+    {"llama_tied", "*4 -1 *4 -1 *4 -1", "*4 -1 *4 -1 *4 -1"},
+    {"nemotron", "*4 -1 *4 -1 *4 -1", "*4 -1 *4 -1 *4 -1"},
+    {"nemotron_thirds", "*2 -1", "*2 -1"},
+    {"nemotron_h_dense", "M2 -4 M2 M2 *4 -4 -4 -4 M2 -4", "M2 -4 M2 M2 *4 -4 -4 -4 M2 -4"},
+    {"nemotron_h_fp8", "M4 E4 M4 *4 E4 M4 E4", "M2 E2 M2 *4 E2 M2 E2"},
+    {"nemotron_h_groups", "M4 E4 *4 E4", "M4 E2 *4 E2"},
+    {"nemotron_h_latent_mtp", "M4 E4 M4 *4 E4 M4 E4 *4 E4", "M2 E2 M2 *4 E2 M2 E2 *4 E2"},
+    {"nemotron_h_legacy", "M4 E4 M4 *4 E4 -4", "M2 E2 M2 *4 E2 -4"},
+    {"nemotron_h_modelopt_fp8", "M4 E4 M4 *4 E4 -4", "M2 E4 M2 *4 E4 -4"},
+    {"nemotron_h_modelopt_nvfp4", "M4 E4 M4 *4 E4 -4", "M2 E4 M2 *4 E4 -4"},
+    {"nemotron_h_moe", "M4 E4 M4 *4 E4 M4 E4", "M2 E2 M2 *4 E2 M2 E2"},
+    {"nemotron_h_nvfp4", "M4 E1 M4 *4 E1", "M2 E1 M2 *4 E1"},
+    {"nemotron_h_puzzle", "M4 E4 M4 *4 E4 E4", "M2 E4 M2 *4 E4 E4"},
+    {"nemotron_nas", "*4 -4 -4 L4 -4 *4 *4 -1", "*4 -4 -4 L1 -4 *4 *4 -1"},
+    {"qwen3", "*4 -1 *4 -1 *4 -1", "*4 -1 *4 -1 *4 -1"},
+    {"qwen3_moe", "*4 E4 *4 -1 *4 E4", "*4 E4 *4 -1 *4 E4"},
+    {"qwen3_moe_dense", "*4 -4 *4 E2", "*4 -4 *4 E2"},
+    {"qwen3_wide", "*4 -4", "*4 -4"},
+};
+
+// Over its folder, or one with random weights where it is one of kMade.
+class Family : public models::FolderTest, public testing::WithParamInterface<GoldenFolder> {
+ protected:
+  Family() {
+    for (const Made& made : kMade) {
+      if (made_label(made) != GetParam().label) continue;
+      const auto config = nlohmann::json::parse(made.config);
+      write(config, tensors_of(config));
+    }
+  }
+  io::ModelPath path() const { return io::find_model((GetParam().path.empty() ? folder_ : GetParam().path).string()); }
+  static const Expected& expected() {
+    const std::string name = GetParam().label.substr(GetParam().label.find('_') + 1);
+    const auto* found =
+        std::find_if(std::begin(kExpected), std::end(kExpected), [&](const Expected& e) { return e.name == name; });
+    CHECK(found != std::end(kExpected), "{} has no row in kExpected", name);
+    return *found;
+  }
+};
+
+// "M2 *4 -1": of(part, ranks) says whether a block divides.
+template <class Of>
+std::string by_blocks(const models::Config& config, Of&& of) {
+  std::string text;
+  models::each_part(config, [&](const models::PartSpec& part) {
+    const int64_t ranks = of(part, 4) ? 4 : of(part, 2) ? 2 : 1;
+    text += fmt::format("{}{}{}", text.empty() ? "" : " ", letter_of(part.block), ranks);
+  });
+  return text;
+}
 
 // In each format: codes and scales of NVFP4 are cut at the same rows and columns.
 TEST_P(Family, CutTensorsTogetherAreTheWhole) {
-  const auto model = load();
+  const auto model = models::load_model(path());
+  std::set<std::pair<const models::PartSpec*, int64_t>> divided;
   for (const Param* p : model->params()) {
     for (const int64_t ranks : {2, 4}) {
       for (const bool whole_experts : {false, true}) {
@@ -203,16 +292,25 @@ TEST_P(Family, CutTensorsTogetherAreTheWhole) {
           std::vector<std::byte> bytes(static_cast<size_t>(part.bytes()), std::byte{0xa5});
           const MutView together(bytes.data(), part.dtype, part.shape);
           for (int64_t rank = 0; rank < ranks; ++rank) {
+            int64_t held = 0;
             for (const Range& r : ranges_of(*p, w.rows, w.cols, {rank, ranks, whole_experts})) {
+              held += r.count;
               ASSERT_EQ(r.begin % values + r.count % values, 0) << p->name << ": a block is cut";
               copy(part, together, axis, r.begin / values, r.count / values);
             }
+            if (!whole_experts && held < (axis == 1 ? w.cols : w.rows))
+              divided.emplace(block_of(model->config(), *p), ranks);
           }
           EXPECT_EQ(std::memcmp(bytes.data(), part.data, bytes.size()), 0) << p->name << " of " << ranks;
         }
       }
     }
   }
+  EXPECT_EQ(by_blocks(model->config(),
+                      [&](const models::PartSpec& part, int64_t ranks) {
+                        return divided.contains({&part, ranks});
+                      }),
+            expected().tensors);
 }
 
 // Parameters of a whole block, and what one rank holds of them for a block with fewer units.
@@ -308,42 +406,48 @@ Tensor output(Arena& arena, const models::Config& config, const models::PartSpec
 }
 
 TEST_P(Family, PartsOfBlocksAddUpToTheWhole) {
-  const io::ModelPath path = io::find_model(GetParam().path.string());
+  const io::ModelPath path = this->path();
   const models::Config config = models::load_config(path);
   constexpr int64_t kTokens = 9;
   std::vector<float> input;
   for (int64_t i = 0; i < kTokens * config.hidden; ++i) input.push_back(std::sin(static_cast<float>(i) * 0.7f));
   const View x = view_of(input.data(), {kTokens, config.hidden});
-  int64_t parts = 0;
-  for (const models::LayerSpec& layer : config.layers) {
-    for (const models::PartSpec& spec : layer.parts) {
-      for (const int64_t ranks : {2, 4}) {
-        const auto narrow = part_of(spec.block, ranks);
-        if (!narrow) continue;
-        Arena arena;
-        const models::OpenFolder folder = models::open_folder(path);
-        Whole files(*folder.source);
-        const Tensor want = output(arena, config, spec, files, x);
-        std::vector<double> sum(static_cast<size_t>(want.view().count()));
-        for (int64_t rank = 0; rank < ranks; ++rank) {
-          OneRank own(files, {rank, ranks});
-          const Tensor y = output(arena, config, {*narrow, spec.norm, spec.prefix}, own, x);
-          for (size_t i = 0; i < sum.size(); ++i) sum[i] += element(y.view(), static_cast<int64_t>(i));
-        }
-        double most = 0, scale = 0;
-        for (size_t i = 0; i < sum.size(); ++i) {
-          const double value = element(want.view(), static_cast<int64_t>(i));
-          most = std::max(most, std::abs(sum[i] - value)), scale = std::max(scale, std::abs(value));
-        }
-        EXPECT_LT(most, 1e-5 * scale) << spec.prefix << " " << letter_of(spec.block) << " of " << ranks;
-        ++parts;
+  models::each_part(config, [&](const models::PartSpec& spec) {
+    for (const int64_t ranks : {2, 4}) {
+      const auto narrow = part_of(spec.block, ranks);
+      if (!narrow) continue;
+      Arena arena;
+      const models::OpenFolder folder = models::open_folder(path);
+      Whole files(*folder.source);
+      const Tensor want = output(arena, config, spec, files, x);
+      std::vector<double> sum(static_cast<size_t>(want.view().count()));
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        OneRank own(files, {rank, ranks});
+        const Tensor y = output(arena, config, {*narrow, spec.norm, spec.prefix}, own, x);
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += element(y.view(), static_cast<int64_t>(i));
       }
+      double most = 0, scale = 0;
+      for (size_t i = 0; i < sum.size(); ++i) {
+        const double value = element(want.view(), static_cast<int64_t>(i));
+        most = std::max(most, std::abs(sum[i] - value)), scale = std::max(scale, std::abs(value));
+      }
+      EXPECT_LT(most, 1e-5 * scale) << spec.prefix << " " << letter_of(spec.block) << " of " << ranks;
+      EXPECT_GT(scale, 0) << spec.prefix;
     }
-  }
-  EXPECT_GT(parts, 0);
+  });
+  EXPECT_EQ(by_blocks(config, [](const models::PartSpec& part,
+                                 int64_t ranks) { return part_of(part.block, ranks).has_value(); }),
+            expected().sums);
 }
 
-INSTANTIATE_TEST_SUITE_P(Folders, Family, testing::ValuesIn(all_folders()), label_of);
+std::vector<GoldenFolder> cut_folders() {
+  std::vector<GoldenFolder> list = all_folders();
+  list.push_back({"own_huginn", std::filesystem::path(support::data()) / "huginn"});
+  for (const Made& made : kMade) list.push_back({made_label(made), {}});
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, Family, testing::ValuesIn(cut_folders()), label_of);
 
 }  // namespace
 }  // namespace braid

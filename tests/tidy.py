@@ -23,6 +23,20 @@ ISA_FILE = re.compile(r"_avx(2|512)\.cc$|_amx\.cc$|_amx-inl\.h$")
 CUDA_HEADER = re.compile(r'#include\s*[<"](cuda(?!_fixture)|cublas|cusparse|cudnn|nccl|cub/|thrust/|cooperative_groups)')
 CONTAINER = re.compile(r"std::(vector|string|map|set|deque|list|unordered_\w+|function|optional|variant)\b|"
                        r"#include <(vector|string|map|set|deque|list|unordered_\w+|functional|optional|variant)>")
+# A question about the text of a name. Parameters answer it by their role, layer and part (core/param.h).
+ASKS_A_NAME = re.compile(r"\b(name|stack)\)?(\.|->)(contains|find|starts_with|ends_with|compare)\(")
+# The modules that read parameters, and their files where the names are of something else.
+PARAMETER_MODULES = re.compile(r"src/(core|nn|gnn|models|engine|plan|quant|eval|prune|train|layout|puzzle)/")
+OTHER_NAMES = {
+    "src/models/adapter_file.cc": "tensors of PEFT's file",
+    "src/models/adapter_sites.cc": "modules, as users of PEFT spell them",
+    "src/models/gguf_config.cc": "tensors of a GGUF file",
+    "src/models/load.cc": "tensors of a folder, of which versions of transformers spell some differently",
+    "src/models/quantize.cc": "tensors of a folder: codes, scales and shapes",
+    "src/models/storage.cc": "tensors of a folder: codes, scales and shapes",
+    "src/train/checkpoint.cc": "files of a checkpoint, and the tensors of one",
+    "src/train/rollout.cc": "metrics",
+}
 # Absolute paths of one machine, and markers of unfinished work.
 FORBIDDEN = re.compile(r"(?<![\w.$}*-])/(home|root|work|Users)/\w|\b(FIXME|XXX|HACK)\b")
 UNFINISHED = re.compile(r"\bTODO\b(?!\(#\d+\))")
@@ -281,6 +295,22 @@ def check_map(tree):
             yield "ARCHITECTURE.md", 1, f"the module {name} ({folder}) is not on the map"
 
 
+def check_names(tree):
+    """No word of a parameter's name decides anything above the families that spell it."""
+    for source in tree.cpp:
+        if not PARAMETER_MODULES.match(source.path) or source.path.startswith("src/models/families/"):
+            continue
+        if source.name.endswith("_test.cc"):
+            continue
+        asked = [number for number, line in enumerate(source.code_lines, 1) if ASKS_A_NAME.search(line)]
+        if source.path in OTHER_NAMES:
+            if not asked:
+                yield source.path, 1, "asks no name: it needs no line in OTHER_NAMES of tests/tidy.py"
+            continue
+        for number in asked:
+            yield source.path, number, "asks what a name contains; expected a role, layer or part of ParamInfo (core/param.h)"
+
+
 def check_results(tree):
     for source in tree.sources:
         if not source.path.startswith(("bench/", "docs/")):
@@ -298,7 +328,7 @@ def check_results(tree):
 
 
 CHECKS = [check_layers, check_lengths, check_functions, check_variables, check_patterns, check_beginnings, check_words,
-          check_links, check_map, check_results]
+          check_links, check_map, check_names, check_results]
 
 
 def main():

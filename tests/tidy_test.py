@@ -108,6 +108,15 @@ class Tidy(unittest.TestCase):
         self.refused("ARCHITECTURE.md", "`sys/` `core/` `math/` `io/` normal\n", "the module norm (src/kernels")
         self.refused("ARCHITECTURE.md", "`sys/` `core/` `math/` io norm\n", "the module io (src/io)")
 
+    def test_names(self):
+        tests = "if (p.name.starts_with(prefix)) f();", "g(!request->name.find(\"q\"));", "h(std::string_view(t.name).ends_with(\"_a\"));"
+        for text in (*tests, "if (name.contains(word)) f();"):
+            self.refused("src/prune/b.cc", f"// x\nvoid e() {{ {text} }}\n", "asks what a name contains")
+        for path in ("src/models/families/b.cc", "src/io/b.cc", "src/prune/b_test.cc", "src/models/storage.cc"):
+            self.assertEqual(self.run_on({path: f"// x\nvoid e() {{ {tests[0]} }}\n"}), [])
+        self.assertEqual(self.run_on({"src/prune/b.cc": "// p.name.find(x)\nconst auto i = by_name.find(p.name);\n"}), [])
+        self.refused("src/models/storage.cc", "// x\n", "needs no line in OTHER_NAMES")
+
     def test_results(self):
         self.refused("bench/results/b.json", "{,}\n", "not valid json")
         self.refused("bench/results/b.jsonl", "{}\n{\n", "not valid jsonl")

@@ -79,7 +79,7 @@ struct ParamInfo {
   ParamRole role = ParamRole::none;
   int layer = -1;                  // as numbered in files; those of the prediction block follow the last
   bool mtp = false;                // of the prediction block
-  int block = -1;                  // counted over all parts of all layers in order (models/config.h); -1: of none
+  int part = -1;                   // its block among those of the layer; -1: of none, as norms are
   ParamRole of = ParamRole::none;  // of a bias: the product, convolution or norm whose outputs it is added to
   int expert = -1, experts = 0;    // index and count; -1: a stack of all of them
   std::vector<Segment> segments{};

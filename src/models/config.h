@@ -110,6 +110,9 @@ struct Config {
   std::string pattern() const;  // one letter per block; a layer that does nothing is "."
 };
 
+// The block that a parameter of a model of `config` is part of; null: of none, or of a layer of another stage.
+const PartSpec* block_of(const Config& config, const ParamInfo& info);
+
 // Calls of(part) for every part of every layer, then of those of the prediction block.
 template <class AnyConfig, class Of>
 void each_part(AnyConfig& config, Of&& of) {

@@ -134,11 +134,9 @@ Config cut_config(const Config& whole, const Cut& cut, const ExpertCut& experts)
   share_hidden(config, cut);
   config.cut = cut;
   config.expert_cut = experts;
-  const std::vector<std::string> prefixes = block_prefixes(config, true);
   for (const TensorSpec& t : inventory(whole)) {
-    const bool inside =
-        std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& p) { return t.name.starts_with(p); });
-    if (!inside || t.role != ParamRole::bias || t.shard.axis != Shard::Axis::whole) continue;
+    const PartSpec* block = block_of(config, t);
+    if (!block || !block->cut || t.role != ParamRole::bias || t.shard.axis != Shard::Axis::whole) continue;
     fail("parallel.tp", {.what = fmt::format("{} is added to a sum over ranks", printable(t.name)),
                          .expected = "blocks without biases on their outputs",
                          .hint = "parallel.tp=1"});
@@ -158,15 +156,6 @@ Config stage_config(const Config& whole, const Stage& stage) {
   }
   if (!stage.last) config.mtp.reset();
   return config;
-}
-
-std::vector<std::string> block_prefixes(const Config& config, bool cut) {
-  std::vector<std::string> prefixes;
-  Config copy = config;
-  each_part(copy, [&](const PartSpec& part) {
-    if (part.cut == cut) prefixes.push_back(part.prefix);
-  });
-  return prefixes;
 }
 
 }  // namespace braid::models

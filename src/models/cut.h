@@ -2,9 +2,6 @@
 // whose outputs add up to the whole's (core/param.h, Shard). A block that does not divide stays whole on every rank.
 // Experts divide with their block, or apart from it (ExpertCut, nn/expert_parallel.h).
 #pragma once
-#include <string>
-#include <vector>
-
 #include "models/config.h"
 
 namespace braid::models {
@@ -18,8 +15,5 @@ bool has_experts(const Config& config);
 // As one stage of a pipeline has it: layers of other stages do nothing, so that all keep their numbers and names. Error
 // for recurrent depth.
 Config stage_config(const Config& whole, const Stage& stage);
-
-// Before the names of the parameters of blocks, of those that are cut or of the others.
-std::vector<std::string> block_prefixes(const Config& config, bool cut);
 
 }  // namespace braid::models

@@ -175,13 +175,24 @@ TEST(Config, AnUnknownArchitectureListsTheKnown) {
     EXPECT_NE(text.find(says), std::string::npos) << text;
 }
 
-TEST(Llama, ThePaddingRowIsKnown) {
-  nlohmann::json llama = dense("llama");
-  EXPECT_FALSE(read(llama).padding);
-  llama["pad_token_id"] = 3;
-  EXPECT_EQ(read(llama).padding, 3);
-  llama["pad_token_id"] = 50;  // no row of the table
-  EXPECT_FALSE(read(llama).padding);
+TEST(Config, ThePaddingRowIsKnown) {
+  for (const char* type : {"llama", "nemotron", "nemotron-nas"}) {
+    SCOPED_TRACE(type);
+    nlohmann::json config = dense(type);
+    if (type == std::string_view("nemotron-nas"))
+      config["block_configs"] = {{{"attention", {{"n_heads_in_group", 2}}}, {"ffn", {{"ffn_mult", 1.0}}}}};
+    EXPECT_FALSE(read(config).padding);
+    for (const auto& [id, row] :
+         std::vector<std::pair<int, std::optional<int64_t>>>{{0, 0}, {3, 3}, {49, 49}, {50, {}}}) {
+      config["pad_token_id"] = id;  // 50: no row of the table
+      const Config c = read(config);
+      EXPECT_EQ(c.padding, row) << id;
+      for (const TensorSpec& t : inventory(c))
+        EXPECT_EQ(t.padding, t.role == ParamRole::embedding ? row.value_or(-1) : -1);
+    }
+    config["pad_token_id"] = nullptr;
+    EXPECT_FALSE(read(config).padding);
+  }
   nlohmann::json other = hybrid();
   other["pad_token_id"] = 3;
   EXPECT_FALSE(read(other).padding);  // its embedding trains every row

@@ -48,11 +48,9 @@ std::optional<DType> dense_type(GgmlType type) {
 
 // P of a parameter whose rows llama.cpp has reordered, else 0.
 int64_t head_rows_of(const io::Gguf& file, const nn::ParamRequest& request) {
-  const auto named = [&](const char* part) { return request.name.find(part) != std::string::npos; };
+  const ParamRole role = request.role == ParamRole::bias ? request.of : request.role;
   const std::string architecture = gguf_architecture(file);
-  if ((architecture != "llama" && architecture != "deci") ||
-      !(named(".self_attn.q_proj.") || named(".self_attn.k_proj.")))
-    return 0;
+  if ((architecture != "llama" && architecture != "deci") || (role != ParamRole::q && role != ParamRole::k)) return 0;
   const auto number = [&](const char* key) { return file.int_of(fmt::format("{}.{}", architecture, key)); };
   int64_t head = number("attention.key_length").value_or(number("rope.dimension_count").value_or(0));
   if (head <= 0) {

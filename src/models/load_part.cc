@@ -87,12 +87,13 @@ class PartSource final : public nn::ParamSource {
   // `files` makes what it converts in `scratch`.
   PartSource(WeightStore& store, WeightStore& scratch, nn::ParamSource& files, const Config& whole, const Config& own,
              const Division& division, int64_t rank)
-      : store_(store), scratch_(scratch), files_(files), cut_(own.cut), experts_(own.expert_cut) {
+      : store_(store),
+        scratch_(scratch),
+        files_(files),
+        own_(own),
+        tensor_(division.tensor(rank)),
+        stage_(division.of_stage(rank)) {
     for (TensorSpec& t : stored_inventory(whole, files)) whole_.emplace(t.name, std::move(t));
-    each_part(own, [&](const PartSpec& part) {
-      const bool experts = std::holds_alternative<nn::MoeSpec>(part.block);
-      if (part.cut) blocks_.emplace(part.prefix, experts ? division.of_stage(rank) : division.tensor(rank));
-    });
   }
 
   bool has(const std::string& name) const override { return files_.has(name); }
@@ -126,8 +127,8 @@ class PartSource final : public nn::ParamSource {
       check_blocks(all, p, *part);
       return columns_of(store_, w, part->held, part->within);
     }
-    if (all.experts > 0 && experts_.divides())
-      return rows_of(store_, w, expert_ranges_of(all, w.rows, w.cols, experts_).rows, converted);
+    if (all.experts > 0 && own_.expert_cut.divides())
+      return rows_of(store_, w, expert_ranges_of(all, w.rows, w.cols, own_.expert_cut).rows, converted);
     const Cut* cut = cut_of(all);
     if (cut && all.shard.axis != Shard::Axis::whole)
       return rows_of(store_, w, ranges_of(all, w.rows, w.cols, *cut), converted);
@@ -144,10 +145,10 @@ class PartSource final : public nn::ParamSource {
   // Of a tensor that is divided by them.
   std::optional<Columns> columns(const nn::ParamRequest& all) const {
     const int64_t rows = all.rows(), cols = all.cols();
-    if (all.experts > 0 && experts_.divides()) {
-      ExpertRanges held = expert_ranges_of(all, rows, cols, experts_);
+    if (all.experts > 0 && own_.expert_cut.divides()) {
+      ExpertRanges held = expert_ranges_of(all, rows, cols, own_.expert_cut);
       if (held.columns.empty()) return std::nullopt;
-      return Columns{std::move(held.columns), held.within, experts_.etp.ranks};
+      return Columns{std::move(held.columns), held.within, own_.expert_cut.etp.ranks};
     }
     const Cut* cut = cut_of(all);
     const bool by_columns = all.shard.axis == Shard::Axis::cols || (rows == 1 && !is_matrix(all.role));
@@ -157,11 +158,11 @@ class PartSource final : public nn::ParamSource {
 
   // Null: every rank has all of it.
   const Cut* cut_of(const nn::ParamRequest& all) const {
-    if (all.role == ParamRole::embedding || all.role == ParamRole::head) return cut_.ranks > 1 ? &cut_ : nullptr;
-    for (const auto& [prefix, cut] : blocks_) {
-      if (all.name.starts_with(prefix)) return &cut;
-    }
-    return nullptr;
+    if (all.role == ParamRole::embedding || all.role == ParamRole::head)
+      return own_.cut.ranks > 1 ? &own_.cut : nullptr;
+    const PartSpec* block = block_of(own_, all);
+    if (!block || !block->cut) return nullptr;
+    return std::holds_alternative<nn::MoeSpec>(block->block) ? &stage_ : &tensor_;
   }
 
   void check_blocks(const nn::ParamRequest& all, const Param& p, const Columns& part) const {
@@ -174,17 +175,16 @@ class PartSource final : public nn::ParamSource {
          {.what = fmt::format("is stored in blocks of {} columns, which {} ranks cannot divide", block, part.ranks),
           .got = fmt::format("{} columns", columns),
           .expected = "parts of whole blocks",
-          .hint = all.experts > 0 ? fmt::format("--ep {}", experts_.ep.ranks * experts_.etp.ranks)
+          .hint = all.experts > 0 ? fmt::format("--ep {}", own_.expert_cut.ep.ranks * own_.expert_cut.etp.ranks)
                   : fits > 1      ? fmt::format("--tp {}, or --pp", fits)
                                   : "--pp"});
   }
 
   WeightStore &store_, &scratch_;
   nn::ParamSource& files_;
-  Cut cut_;
-  ExpertCut experts_;
+  const Config own_;
+  Cut tensor_, stage_;  // of blocks that are cut: of most, and of those with experts
   std::map<std::string, nn::ParamRequest> whole_;
-  std::map<std::string, Cut> blocks_;  // by the prefixes of those that are cut
 };
 
 }  // namespace

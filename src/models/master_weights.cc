@@ -69,19 +69,10 @@ MasterTensor whole_tensor(const nn::ParamRequest& r, const std::string& name) {
 // Gives copies of what another source gives.
 class MasterSource final : public nn::ParamSource {
  public:
-  // `whole` and `config`: of all ranks, and what this one has of it.
+  // `whole`: of all ranks; `config`: what this one has of it.
   MasterSource(MasterWeights& masters, nn::ParamSource& files, const std::string& where,
                const std::vector<TensorSpec>& whole, const Config& config)
-      : masters_(masters),
-        files_(files),
-        where_(where),
-        cut_(config.cut),
-        hidden_(config.hidden),
-        experts_(config.expert_cut),
-        stage_(config.stage),
-        loop_(config.loop.has_value()),
-        cut_blocks_(block_prefixes(config, true)),
-        whole_blocks_(block_prefixes(config, false)) {
+      : masters_(masters), files_(files), where_(where), own_(config), cut_(own_.cut), experts_(own_.expert_cut) {
     for (const TensorSpec& t : whole) {
       numbers_.emplace(t.name, std::ssize(whole_));
       whole_.emplace(t.name, t);
@@ -98,11 +89,11 @@ class MasterSource final : public nn::ParamSource {
                     .expected = "F32, F16 or BF16"});
     MasterTensor tensor = whole_tensor(all, p.name);
     tensor.number = numbers_.at(r.name);
-    if (!r.mtp && !loop_) tensor.layer = r.layer;
+    if (!r.mtp && !own_.loop) tensor.layer = r.layer;
     if (cut_.ranks > 1 || cut_.hidden_ranks > 1 || experts_.divides()) divide(tensor, r, all);
-    if (r.role == ParamRole::embedding && stage_.shares_table) {
+    if (r.role == ParamRole::embedding && own_.stage.shares_table) {
       tensor.ends = true;
-      tensor.counted = tensor.counted && stage_.first;
+      tensor.counted = tensor.counted && own_.stage.first;
     }
     Param own = r.param({});
     const std::span<float> values = masters_.add(tensor, r.rows(), r.cols(), own);
@@ -164,11 +155,8 @@ class MasterSource final : public nn::ParamSource {
     const bool over_both = by_shard && all.experts > 0 && cut_.hidden_ranks > 1 &&
                            both * (along_cols ? r.cols() : r.rows()) == (along_cols ? cols : rows);
     tensor.counted = (by_shard || cut_.rank == 0) && (by_hidden || over_both || cut_.hidden_rank == 0);
-    const auto inside = [&](const std::vector<std::string>& prefixes) {
-      return std::any_of(prefixes.begin(), prefixes.end(),
-                         [&](const std::string& prefix) { return r.name.starts_with(prefix); });
-    };
-    tensor.partial = !by_shard && (inside(cut_blocks_) || (cut_.sequence && !inside(whole_blocks_)));
+    const PartSpec* block = block_of(own_, r);
+    tensor.partial = !by_shard && (block ? block->cut : cut_.sequence);
     if (!by_shard && !by_hidden) return;
     tensor.rows = rows;
     tensor.cols = cols;
@@ -187,8 +175,8 @@ class MasterSource final : public nn::ParamSource {
   // times.
   std::vector<Range> channels_of(int64_t extent) const {
     std::vector<Range> ranges;
-    for (int64_t at = 0; at < extent; at += hidden_ * cut_.hidden_ranks)
-      ranges.push_back({at + hidden_ * cut_.hidden_rank, hidden_});
+    for (int64_t at = 0; at < extent; at += own_.hidden * cut_.hidden_ranks)
+      ranges.push_back({at + own_.hidden * cut_.hidden_rank, own_.hidden});
     return ranges;
   }
 
@@ -207,12 +195,9 @@ class MasterSource final : public nn::ParamSource {
   MasterWeights& masters_;
   nn::ParamSource& files_;
   const std::string& where_;
-  Cut cut_;
-  int64_t hidden_;  // of config
-  ExpertCut experts_;
-  Stage stage_;
-  bool loop_;                                           // a pass runs some layers several times
-  std::vector<std::string> cut_blocks_, whole_blocks_;  // their prefixes
+  const Config own_;
+  const Cut& cut_;
+  const ExpertCut& experts_;
   std::map<std::string, nn::ParamRequest> whole_;
   std::map<std::string, int64_t> numbers_;
   std::vector<Fill> fills_;

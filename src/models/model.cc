@@ -63,6 +63,8 @@ void Model::build_mtp(nn::ParamSource& source) {
   const MtpSpec& spec = *config_.mtp;
   CHECK(spec.steps >= 1 && spec.steps <= kMtpSteps, "{}", spec.steps);
   const auto first = static_cast<int>(config_.layers.size());  // in every step: routers count by it
+  const nn::BlockSource own{
+      .source = source, .spelling = *config_.spelling, .prefix = spec.prefix, .layer = first, .mtp = true};
   for (int64_t step = 0; step < spec.steps; ++step) {
     Mtp& mtp = mtp_.emplace_back();
     mtp.embedding = table(source, ParamRole::embedding);
@@ -70,9 +72,8 @@ void Model::build_mtp(nn::ParamSource& source) {
     if (step == 0) mtp.read_norm = build_norm(config_.final_norm, source);
     mtp.embedding_norm = build_norm(spec.prefix + "enorm", source, first, true);
     mtp.hidden_norm = build_norm(spec.prefix + "hnorm", source, first, true);
-    mtp.projection = nn::BlockSource{source, *config_.spelling, spec.prefix, first, true}.get(
-        ParamRole::mtp_in, {config_.hidden * config_.cut.hidden_ranks, 2 * config_.hidden},
-        {.axis = Shard::Axis::whole});
+    mtp.projection = own.get(ParamRole::mtp_in, {config_.hidden * config_.cut.hidden_ranks, 2 * config_.hidden},
+                             {.axis = Shard::Axis::whole});
     int index = first;
     for (const LayerSpec& layer : spec.layers) mtp.layers.push_back(build_layer(layer, source, index++, true));
     mtp.final_norm = build_norm(spec.final_norm, source, index - 1, true);
@@ -100,8 +101,13 @@ nn::Norm Model::build_norm(const std::string& name, nn::ParamSource& source, int
 Model::Layer Model::build_layer(const LayerSpec& spec, nn::ParamSource& source, int index, bool mtp) {
   Layer layer;
   for (const PartSpec& part : spec.parts) {
-    Part built{build_norm(part.norm, source, index, mtp),
-               build_block(part.block, {source, *config_.spelling, part.prefix, index, mtp}, rope_)};
+    const nn::BlockSource own{.source = source,
+                              .spelling = *config_.spelling,
+                              .prefix = part.prefix,
+                              .layer = index,
+                              .part = static_cast<int>(layer.size()),
+                              .mtp = mtp};
+    Part built{build_norm(part.norm, source, index, mtp), build_block(part.block, own, rope_)};
     built.block->layer = index;
     built.cut = part.cut;
     built.experts = std::holds_alternative<nn::MoeSpec>(part.block);

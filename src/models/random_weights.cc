@@ -136,7 +136,7 @@ class RandomWriter {
     const size_t index = origin_.at(stored.name);
     const bool packed = stored.dtype == DType::u8;
     const int64_t count = packed ? tensors_[index].shape.count() : stored.shape.count();
-    if (packed) scales_[stored.name].resize(static_cast<size_t>(count / kNvfp4Block));
+    if (packed) scales_[index].resize(static_cast<size_t>(count / kNvfp4Block));
     const int64_t unit = packed ? tensors_[index].shape[1] : kDraws, step = std::max(unit, kPiece / unit * unit);
     for (int64_t begin = 0; begin < count; begin += step) {
       const int64_t n = std::min(step, count - begin), bytes = packed ? n / 2 : n * size_of(stored.dtype);
@@ -155,7 +155,8 @@ class RandomWriter {
       fill(p, bytes.data() + p.offset);
     });
     for (const WrittenPart& p : batch_) {
-      const bool scales = p.stored->dtype == DType::f8_e4m3 && p.stored->name.ends_with("_scale");
+      const bool scales =
+          p.stored->dtype == DType::f8_e4m3 && stored_format(tensors_[p.index], options_.format) == Format::nvfp4;
       if (scales) take_scales(p, bytes.data() + p.offset);
       writer_.write(p.stored->name, {bytes.data() + p.offset, static_cast<size_t>(p.bytes)});
     }
@@ -167,8 +168,7 @@ class RandomWriter {
 
   // The scales of a matrix are computed with its codes and come after them, in the same shard or the next.
   void take_scales(const WrittenPart& p, std::byte* out) {
-    const std::string codes = p.stored->name.substr(0, p.stored->name.rfind('_'));
-    const auto found = scales_.find(codes);
+    const auto found = scales_.find(p.index);
     CHECK(found != scales_.end(), "scales {} before their codes", p.stored->name);
     std::memcpy(out, found->second.data() + p.begin, static_cast<size_t>(p.bytes));
     if (p.begin + p.count == std::ssize(found->second)) scales_.erase(found);
@@ -204,7 +204,7 @@ class RandomWriter {
 
   void fill_nvfp4(const WrittenPart& p, const RandomKey& key, const Tables& table, uint8_t* codes) {
     const int64_t cols = tensors_[p.index].shape[1];
-    F8E4M3* scales = scales_.find(p.stored->name)->second.data() + p.begin / kNvfp4Block;
+    F8E4M3* scales = scales_.find(p.index)->second.data() + p.begin / kNvfp4Block;
     std::vector<float> row(static_cast<size_t>(cols));
     for (int64_t at = 0; at < p.count; at += cols) {
       draw(key, table.values, p.begin + at, std::span(row));
@@ -244,7 +244,7 @@ class RandomWriter {
   std::vector<float> quantiles_;
   std::vector<F8E4M3> fp8_codes_;  // the same for every standard deviation: the scale carries it
   Tables inner_, residual_;
-  std::map<std::string, std::vector<F8E4M3>> scales_;  // of codes whose scales are not written yet
+  std::map<size_t, std::vector<F8E4M3>> scales_;  // by tensor: of codes whose scales are not written yet
   std::vector<WrittenPart> batch_;
   int64_t batch_bytes_ = 0, written_ = 0;
 };

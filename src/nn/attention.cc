@@ -1,5 +1,7 @@
 #include "nn/attention.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -167,6 +169,11 @@ AttentionParams load_attention(const BlockSource& source, const AttentionSpec& s
   const Shard heads{.axis = rows, .units = spec.heads, .shared = spec.kv_heads}, none{.axis = whole};
   const Segment q{"q", 0, q_width, spec.heads}, k{"k", q_width, kv_width, spec.kv_heads},
       v{"v", q_width + kv_width, kv_width, spec.kv_heads}, alone{"kv", 0, kv_width, spec.kv_heads};
+  const auto bias_part = [](const Param& all, const Segment& segment, ParamRole of) {
+    Param p = part_of(all, segment, fmt::format("{}.{}", all.name, segment.name), ParamRole::bias);
+    p.of = of;
+    return p;
+  };
   AttentionParams p;
   if (source.has(ParamRole::qkv)) {
     const int64_t width = q_width + 2 * kv_width;
@@ -176,9 +183,9 @@ AttentionParams load_attention(const BlockSource& source, const AttentionSpec& s
     p.v = part_of(w, v, w.name + ".v", ParamRole::v);
     if (spec.bias) {
       const Param b = source.bias(ParamRole::qkv, width, heads, {q, k, v});
-      p.q_bias = part_of(b, q, b.name + ".q", ParamRole::bias);
-      p.k_bias = part_of(b, k, b.name + ".k", ParamRole::bias);
-      p.v_bias = part_of(b, v, b.name + ".v", ParamRole::bias);
+      p.q_bias = bias_part(b, q, ParamRole::q);
+      p.k_bias = bias_part(b, k, ParamRole::k);
+      p.v_bias = bias_part(b, v, ParamRole::v);
     }
   } else {
     p.q = source.get(ParamRole::q, {q_width, spec.hidden}, heads);
@@ -191,9 +198,9 @@ AttentionParams load_attention(const BlockSource& source, const AttentionSpec& s
     }
   }
   if (spec.qk_bias) {
-    const Param b = source.get(ParamRole::bias, {2, 1, spec.heads, spec.head_dim}, heads, {q, k});
-    p.q_bias = part_of(b, q, b.name + ".q", ParamRole::bias);
-    p.k_bias = part_of(b, k, b.name + ".k", ParamRole::bias);
+    const Param b = source.get(ParamRole::bias, {2, 1, spec.heads, spec.head_dim}, heads, {q, k}, ParamRole::qkv);
+    p.q_bias = bias_part(b, q, ParamRole::q);
+    p.k_bias = bias_part(b, k, ParamRole::k);
   }
   p.o = source.get(ParamRole::attention_out, {spec.hidden, q_width},
                    {.axis = cols, .units = spec.heads, .shared = spec.kv_heads});

@@ -295,9 +295,12 @@ void Mamba2::scan_exact_sequence(Run& run, const Seq& s, const View& conv, const
   const int64_t kept = s.pos0 % chunk, rows = kept + s.len, whole = rows / chunk * chunk;
   const Tensor inputs(run.ctx.arena, conv.dtype, {rows, width}), out(run.ctx.arena, y.dtype, {rows, spec_.inner()});
   const MutView ring(state.chunk_inputs.slice(0, s.slot, 1).data, state.chunk_inputs.dtype, {chunk, width});
-  copy_rows(ring.slice(0, 0, kept), inputs.mut());
-  copy_rows(conv.slice(0, s.start, s.len), inputs.mut().slice(0, kept, s.len));
-  copy_rows(dt.slice(0, s.start, s.len), inputs.mut().slice(0, kept, s.len).slice(1, channels, spec_.heads));
+  const auto copy = [&run](const View& from, const MutView& to) {
+    if (!run.ctx.dry) copy_rows(from, to);
+  };
+  copy(ring.slice(0, 0, kept), inputs.mut());
+  copy(conv.slice(0, s.start, s.len), inputs.mut().slice(0, kept, s.len));
+  copy(dt.slice(0, s.start, s.len), inputs.mut().slice(0, kept, s.len).slice(1, channels, spec_.heads));
 
   const auto part = [&](int64_t begin, int64_t n, const MutView& from) {
     if (n == 0) return;
@@ -311,10 +314,10 @@ void Mamba2::scan_exact_sequence(Run& run, const Seq& s, const View& conv, const
   };
   part(0, whole, state.chunk_ssm);
   const MutView boundary = state.chunk_ssm.slice(0, s.slot, 1), now = state.ssm.slice(0, s.slot, 1);
-  std::memcpy(now.data, boundary.data, static_cast<size_t>(boundary.bytes()));
+  if (!run.ctx.dry) std::memcpy(now.data, boundary.data, static_cast<size_t>(boundary.bytes()));
   part(whole, rows - whole, state.ssm);
-  copy_rows(inputs.view().slice(0, whole, rows - whole), ring);
-  copy_rows(out.view().slice(0, kept, s.len), y.slice(0, s.start, s.len));
+  copy(inputs.view().slice(0, whole, rows - whole), ring);
+  copy(out.view().slice(0, kept, s.len), y.slice(0, s.start, s.len));
 }
 
 void Mamba2::params(std::vector<Param*>& out) {

@@ -22,6 +22,7 @@ Norm load_norm(ParamSource& source, ParamInfo info, const NormSpec& spec) {
     ParamRequest r{info, {spec.width}, "hidden_size"};
     r.name += leaf;
     r.role = role;
+    if (role == ParamRole::bias) r.of = ParamRole::norm;
     r.plus = plus;
     return source.get(r);
   };

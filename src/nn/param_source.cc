@@ -25,6 +25,7 @@ ParamRequest BlockSource::request(ParamRole role, const Shard& shard, std::vecto
   r.name = prefix + spelled->leaf;
   r.role = role;
   r.layer = layer;
+  r.part = part;
   r.mtp = mtp;
   r.segments = std::move(segments);
   r.shard = shard;
@@ -32,8 +33,10 @@ ParamRequest BlockSource::request(ParamRole role, const Shard& shard, std::vecto
   return r;
 }
 
-Param BlockSource::get(ParamRole role, const Shape& shape, const Shard& shard, std::vector<Segment> segments) const {
+Param BlockSource::get(ParamRole role, const Shape& shape, const Shard& shard, std::vector<Segment> segments,
+                       ParamRole of) const {
   ParamRequest r = request(role, shard, std::move(segments));
+  r.of = of;
   r.transposed = spelling.transposed && is_matrix(role);
   r.shape = r.transposed ? Shape{shape[1], shape[0]} : shape;
   return source.get(r);
@@ -44,6 +47,7 @@ Param BlockSource::bias(ParamRole role, int64_t n, const Shard& shard, std::vect
   ParamRequest r = request(role, shard, std::move(segments));
   r.name.replace(r.name.size() - kWeight.size(), kWeight.size(), "bias");
   r.role = ParamRole::bias;
+  r.of = role;
   r.shape = {n};
   return source.get(r);
 }

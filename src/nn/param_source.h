@@ -69,12 +69,14 @@ struct BlockSource {
   ParamSource& source;
   const Spelling& spelling;
   std::string prefix;
-  int layer = -1;
+  int layer = -1, part = -1;  // as in ParamInfo
   bool mtp = false;
   const char* keys = nullptr;  // instead of those of the spelling
 
   bool has(ParamRole role) const { return spelling.find(role) != nullptr; }
-  Param get(ParamRole role, const Shape& shape, const Shard& shard, std::vector<Segment> segments = {}) const;
+  // `of`: of a bias that the family spells apart.
+  Param get(ParamRole role, const Shape& shape, const Shard& shard, std::vector<Segment> segments = {},
+            ParamRole of = ParamRole::none) const;
   // The bias of a product or a convolution of `role`.
   Param bias(ParamRole role, int64_t n, const Shard& shard, std::vector<Segment> segments = {}) const;
   // One matrix of each expert of `own` (of `count`), whether files hold them one by one or in a stack.

@@ -86,28 +86,31 @@ std::vector<Piece> of_segments(const std::vector<Segment>& segments) {
   return pieces;
 }
 
+// Error for a role that is part of no axis known here.
+const RoleRow& row_of(ParamRole role, const std::string& name) {
+  const auto* row =
+      std::find_if(std::begin(kRoles), std::end(kRoles), [&](const RoleRow& r) { return r.role == role; });
+  if (row == std::end(kRoles))
+    fail(printable(name), {.what = fmt::format("a parameter that cannot be cut: {}", name_of(role))});
+  return *row;
+}
+
 // A bias has one element for each row of its weight, or of what a norm normalises.
-Label label_of_bias(const TensorSpec& bias, const std::map<std::string, Layout>& known) {
-  constexpr std::string_view kBias = "bias";
-  const auto weight = known.find(bias.name.substr(0, bias.name.size() - kBias.size()) + "weight");
-  CHECK(weight != known.end(), "a bias of no weight: {}", bias.name);
-  const Layout& w = weight->second;
-  return (w.spec.role == ParamRole::norm ? w.cols : w.rows)[0].label;
+Label label_of_bias(const ParamInfo& bias) {
+  const RoleRow& row = row_of(bias.of, bias.name);
+  return is_matrix(bias.of) ? row.rows : row.cols;
 }
 
 }  // namespace
 
 Pieces pieces_of(const ParamInfo& info, int64_t rows, int64_t cols, bool latent) {
-  const auto* row =
-      std::find_if(std::begin(kRoles), std::end(kRoles), [&](const RoleRow& r) { return r.role == info.role; });
-  if (row == std::end(kRoles))
-    fail(printable(info.name), {.what = fmt::format("a parameter that cannot be cut: {}", name_of(info.role))});
+  const RoleRow& row = row_of(info.role, info.name);
   const bool expert = is_expert(info.role);
   const auto inside = [&](Label label) { return expert && label == Label::hidden && latent ? Label::latent : label; };
   Pieces p;
-  p.rows = info.segments.empty() || expert ? std::vector{piece(inside(row->rows), 0, rows, info.shard.units)}
+  p.rows = info.segments.empty() || expert ? std::vector{piece(inside(row.rows), 0, rows, info.shard.units)}
                                            : of_segments(info.segments);
-  p.cols = {piece(inside(row->cols), 0, cols, info.shard.units)};
+  p.cols = {piece(inside(row.cols), 0, cols, info.shard.units)};
   if (info.role == ParamRole::mtp_in) p.cols = {{Label::hidden, 0, cols / 2}, {Label::hidden, cols / 2, cols / 2}};
   return p;
 }
@@ -124,7 +127,7 @@ Layouts::Layouts(const Config& config, const nn::ParamSource* files) {
     const int64_t rows = l.stack ? spec.shape[1] : spec.rows(), cols = spec.cols();
     if (spec.role == ParamRole::bias) {
       l.rows = {{Label::none, 0, rows}};
-      l.cols = spec.segments.empty() ? std::vector{piece(label_of_bias(spec, of_), 0, cols, spec.shard.units)}
+      l.cols = spec.segments.empty() ? std::vector{piece(label_of_bias(spec), 0, cols, spec.shard.units)}
                                      : of_segments(spec.segments);
     } else {
       Pieces pieces = pieces_of(spec, rows, cols, latent.contains(spec.layer));

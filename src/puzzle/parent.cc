@@ -123,7 +123,7 @@ Values Parent::first_values(const Site& site, const Variant& variant) {
   const models::PartSpec& part = config_.layers[site.layer].parts[site.part];
   for (const std::string& name : layouts_->names()) {
     const prune::Layout& layout = layouts_->of(name);
-    if (layout.spec.layer != static_cast<int>(site.layer) || !name.starts_with(part.prefix)) continue;
+    if (layout.spec.layer != static_cast<int>(site.layer) || layout.spec.part != static_cast<int>(site.part)) continue;
     if (variant.change == Change::merged && has_label(layout, prune::Label::kv_heads)) {
       const int64_t heads = std::get<nn::AttentionSpec>(variant.block).kv_heads;
       const Param whole = folder_.source->get(layout.spec);

@@ -103,6 +103,21 @@ TEST_F(LanguageTest, PaddingIsNoRowOfAnAdapter) {
   EXPECT_EQ(run.changed(run.tensors[0], kPadding, 32), 32);
 }
 
+// Nor is one that A has too few rows for.
+TEST_F(LanguageTest, PaddingBeyondTheRowsOfAnAdapterChangesNothing) {
+  recipe_.lora.rank = 2;
+  recipe_.lora.targets = {"q_proj"};
+  nlohmann::json config = models::dense("llama");
+  write(config, tensors_of(config));
+  const Run want = train();
+  config["pad_token_id"] = 40;
+  write(config, tensors_of(config));
+  const Run run = train();
+  ASSERT_EQ(run.tensors[0].shape, (Shape{2, 32}));
+  EXPECT_EQ(run.values, want.values);
+  EXPECT_NE(run.values.front(), run.values.back());
+}
+
 TEST_F(LanguageTest, PartsAndThreadsChangeNoBit) {
   for (const bool balance_by_quantiles : {false, true}) {
     write_hybrid(!balance_by_quantiles);
