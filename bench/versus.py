@@ -10,10 +10,11 @@ Prints one JSON object, or writes it to --out. Exit code 0: the figures are vali
 In a round every contender runs a few steps while the others are stopped. Rounds are discarded until three in a row
 agree within 5% for both; then at least five count, and their median, fastest and slowest are reported. The run is void
 if rounds do not settle, if something else used the processors, if a roof measured before or after is more than 10%
-below or above the best known of its class (src/sys/best_known.h), or if the two sides do not compute the same:
-training starts from the same weights, and the losses of its first steps, all on one batch, are compared; they must fall
-by more than they may differ, so that a different update shows. For inference only the sizes of the weights in bytes are
-compared, not the output, as the result records.
+below or above the best known of its class (src/sys/best_known.h; on machines without a row there, below the best that
+this machine has shown), or if the two sides do not compute the same: training starts from the same weights, and the
+losses of its first steps, all on one batch, are compared; they must fall by more than they may differ, so that a
+different update shows. For inference only the sizes of the weights in bytes are compared, not the output, as the result
+records.
 A source tree with changes, or a program of another commit, is a warning, listed under `caveats`.
 --raise writes a roof that was more than 10% above both times to that table.
 
@@ -55,27 +56,25 @@ PEER_SAYS = ("build_commit", "build_number", "cpu_info", "backends", "model_type
 # ---- the machine ----------------------------------------------------------------------------------------------------
 
 def roof_faults(when, machine):
-    for name, best in machine["best_known"].items():
-        value = machine["roofs"].get(name, 0)
-        if value and not 0.9 * best <= value <= 1.1 * best:
-            yield f"roof {name} {when}: {value:.1f}, best known {best:.1f}"
+    """`braid info --machine` judges: `low` are roofs far below the best known, `high` far above that of a class."""
+    for name in (*machine["low"], *machine["high"]):
+        yield f"roof {name} {when}: {machine['roofs'][name]:.1f}, best known {machine['best_known'][name]:.1f}"
 
 
-def raise_table(machines):
+def raise_table(machines, table=BEST_KNOWN):
     """Writes the lower of the two measurements of every roof that was above the table both times."""
-    best = machines[0]["best_known"]
-    higher = {n: min(m["roofs"][n] for m in machines) for n in best if all(m["roofs"][n] > 1.1 * best[n] for m in machines)}
+    higher = {n: min(m["roofs"][n] for m in machines) for n in machines[0]["high"] if all(n in m["high"] for m in machines)}
     if not higher:
         return {}
-    with open(BEST_KNOWN, encoding="utf-8") as f:
+    with open(table, encoding="utf-8") as f:
         text = f.read()
     row = re.search(r'\{\.row = "%s",[^}]*\}' % re.escape(machines[0]["row"]), text)
-    if not row:  # the best that this machine has shown, which Braid keeps itself
+    if not row:
         return {}
     changed = row.group(0)
     for name, value in higher.items():
         changed = re.sub(rf"\.{name} = [0-9.]+", f".{name} = {value:.0f}", changed)
-    with open(BEST_KNOWN, "w", encoding="utf-8") as f:
+    with open(table, "w", encoding="utf-8") as f:
         f.write(text.replace(row.group(0), changed))
     return higher
 
@@ -292,6 +291,11 @@ def train(args, void):
 
 # ---- inference ------------------------------------------------------------------------------------------------------
 
+def same_weights(name, ours, theirs, void):
+    if abs(ours / theirs - 1) > SIZE_BOUND:
+        void.append(f"{name}: {ours} bytes of weights against {theirs}: other formats")
+
+
 def infer(args, void):
     threads = str(args.threads)
     out = []
@@ -309,8 +313,7 @@ def infer(args, void):
         row["peer_variant"]["cmake"] = about.peer_flags(peer.process.args[0])
         row["same"] = "bytes of weights within 5%; the output is not compared"
         row |= {name: braid.about[name] for name in ("model_size", "dtype", "activations")}
-        if abs(row["model_size"] / peer.about["model_size"] - 1) > SIZE_BOUND:
-            void.append(f"{row['what']}: {row['model_size']} bytes of weights against {peer.about['model_size']}: other formats")
+        same_weights(row["what"], row["model_size"], peer.about["model_size"], void)
         row["floor_fraction"] = round(1e-9 * braid.about["floor_ns"] / statistics.median(ours for ours, _ in got["rounds"]), 3)
         out.append(row)
     return {"comparisons": out}

@@ -94,6 +94,14 @@ class Server(Contender):
         return super().used() + self.clients_used
 
 
+def same_work(name, ours, theirs, void):
+    """The tokens of the last turn on both sides, as they are stored."""
+    read, cached, answered = ([last[f"total_{what}_tokens"] for last in (ours, theirs)] for what in ("input", "cached", "output"))
+    if abs(read[0] / read[1] - 1) > COUNT_BOUND or answered[0] != answered[1]:
+        void.append(f"{name}: the sides count {read} prompt tokens and {answered} of answers: not the same work")
+    return {"prompt_tokens_a_turn": read, "cached_tokens_a_turn": cached}
+
+
 def serve(args, void):
     threads = str(args.threads)
     ours = [args.braid, "serve", args.gguf, "--port", "18431", "--parallel", str(SLOTS), "--ctx-size", str(CONTEXT), "--temp", "0",
@@ -113,12 +121,8 @@ def serve(args, void):
             braid.repeated = peer.repeated = 0
             peer.turns = braid.turns = max(braid.turns, peer.turns)  # the same seeds
             row = compared(load.name, duel(args, (braid, peer), (1, 1)), 1, void) | {"load": load._asdict()}
-            counted = [side.last["total_input_tokens"] for side in (braid, peer)]
             row["repeated_turns"] = [braid.repeated, peer.repeated]
-            row["prompt_tokens_a_turn"], row["cached_tokens_a_turn"] = counted, [s.last["total_cached_tokens"] for s in (braid, peer)]
-            if abs(counted[0] / counted[1] - 1) > COUNT_BOUND or braid.last["total_output_tokens"] != peer.last["total_output_tokens"]:
-                void.append(f"{load.name}: the sides count {counted} prompt tokens and "
-                            f"{[s.last['total_output_tokens'] for s in (braid, peer)]} of answers: not the same work")
+            row |= same_work(load.name, braid.last, peer.last, void)
             rows.append(row)
     finally:
         for side in (braid, peer):

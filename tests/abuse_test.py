@@ -187,22 +187,17 @@ OFTEN = ["leave_at_once", "leave_in_the_middle", "send_half", "claim_a_gigabyte"
          "garbage", "be_good"]
 
 
-def metric(server, name):
-    found = re.search(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", server.ask("/metrics"), re.M)
-    return float(found[1]) if found else None
-
-
 def memory_of(server):
     """Bytes that are resident beside the states and the prefix cache, which may fill their --memory."""
     with open(f"/proc/{server.process.pid}/status", encoding="ascii") as status:
         resident = int(re.search(r"VmRSS:\s+(\d+) kB", status.read())[1]) << 10
-    return resident - int(metric(server, "braid:memory_bytes"))
+    return resident - int(server.metric("braid:memory_bytes"))
 
 
 def settle(server):
     """Waits until nothing runs any more."""
     for _ in range(600):
-        if metric(server, "vllm:num_requests_running") == 0 and metric(server, "vllm:num_requests_waiting") == 0:
+        if server.metric("vllm:num_requests_running") == 0 and server.metric("vllm:num_requests_waiting") == 0:
             return
         time.sleep(0.1)
     raise AssertionError("requests are left over:\n" + server.ask("/metrics"))
@@ -265,8 +260,8 @@ class Abuse(Case):
         self.assertGreater(good.total(), REQUESTS // 40)
         self.assertGreaterEqual(good["be_good: 200"], 0.95 * good.total(), good)  # a 429 may come in between
         self.assertEqual([what for what in counts if what.startswith("read_slowly: ") and what != "read_slowly: 200"], [])
-        self.assertEqual(metric(server, "braid:pages_leaked"), 0)
-        self.assertLessEqual(metric(server, "braid:memory_bytes"), metric(server, "braid:memory_limit_bytes"))
+        self.assertEqual(server.metric("braid:pages_leaked"), 0)
+        self.assertLessEqual(server.metric("braid:memory_bytes"), server.metric("braid:memory_limit_bytes"))
         self.assertEqual(server.stop(), 128 + signal.SIGTERM)
 
     def test_overload_is_refused_and_passes(self):
@@ -311,10 +306,10 @@ class Abuse(Case):
         many = json.dumps({"prompt": ["a"] * 600, "max_tokens": 60, "ignore_eos": True}).encode()
         with socket.create_connection((server.host, server.port)) as greedy:
             greedy.sendall(post(many, "/v1/completions"))
-            while metric(server, "vllm:num_requests_waiting") < 300:
+            while server.metric("vllm:num_requests_waiting") < 300:
                 time.sleep(0.01)
             server.ask("/v1/completions", {"prompt": "b", "max_tokens": 2})
-            self.assertGreater(metric(server, "vllm:num_requests_waiting"), 100)
+            self.assertGreater(server.metric("vllm:num_requests_waiting"), 100)
 
     def test_a_signal_lets_running_answers_end(self):
         server = Server(model="tiny")

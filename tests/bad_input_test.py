@@ -14,20 +14,10 @@ import struct
 from pathlib import Path
 
 from support.program import DATA, Case, braid, commands, main
+from support.tensors import read_header, write_header
 from support.training import files_of
 
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 1000\n"
-
-
-def read_header(path):
-    data = path.read_bytes()
-    size = struct.unpack("<Q", data[:8])[0]
-    return json.loads(data[8:8 + size]), data[8 + size:]
-
-
-def write_header(path, header, body):
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
 class Folders(Case):
@@ -387,15 +377,32 @@ class Words(Folders):
         shutil.copy(self.tokenizer() / "tokenizer.json", folder)
         self.refused("run", folder, "--chat", "hello", "-n", 1, says=["template"])
 
+    def test_json_beyond_the_limits(self):
+        """What reads lines or objects of JSON refuses depth, length and too many keys before it computes anything."""
+        lines, tasks, tiny = self.place / "lines.jsonl", self.place / "tasks.jsonl", "tiny"
+        keys = "{" + ",".join(f'"{i}": 0' for i in range(5001)) + "}"
+        for text, says in (('{"messages": ' + "[" * 100_000, "is nested deeper than 64 levels"),
+                           ('{"messages": ' + "[" * 100_000 + "]" * 100_000 + "}", "is nested deeper than 64 levels"),
+                           (keys, "has an object of more than 5000 keys"), ('{"messages": [}', "is not valid JSON at column 15; got }")):
+            lines.write_text('{"text": "a"}\n' + text + "\n")
+            tasks.write_text("\n" + text + "\n")
+            self.refused("template", tiny, text=text, says=["[standard input] " + says])
+            self.assertOneLine(braid("template", tiny, "--jsonl", text='{"messages": []}\n' + text), "[standard input line 2] " + says)
+            self.refused("data", "show", lines, "--kind", "jsonl", "-m", tiny, says=["lines.jsonl line 2] " + says])
+            self.refused("eval", tiny, "--tasks", tasks, "-n", 1, says=["tasks.jsonl line 2] " + says])
+        long = '{"messages": "' + "a" * (33 << 20) + '"}'
+        self.refused("template", tiny, text=long, says=["is too large for JSON; got 34603024 bytes; expected at most 33554432"])
+        tasks.write_text(long)
+        self.refused("eval", tiny, "--tasks", tasks, "-n", 1, says=["is too large for JSON; got 34603024 bytes; expected at most 1048576"])
 
     def test_a_template_without_messages(self):
         tiny = Path(__file__).resolve().parents[1] / "models" / "tiny"
         chat = self.template("{% for m in messages %}{{ m.content }}{% endfor %}")
         for model in (tiny, tiny / "chat_template.jinja", chat):
             self.refused("template", model, text='{"mesages": [{"role": "user", "content": "hi"}]}',
-                         says=["line 1", "no messages; got mesages", '"messages"', "try messages\n"])
+                         says=["[standard input] has no messages; got mesages", '"messages"', "try messages\n"])
             wrong = braid("template", model, "--jsonl", text='{"messages": []}\n{"message": []}\n')
-            self.assertOneLine(wrong, "line 2", "got message;")
+            self.assertOneLine(wrong, "[standard input line 2] has no messages; got message;")
             self.assertEqual(wrong.stdout.count("\n"), 1)
         self.refused("template", tiny, text='{"prompt": "hi"}', says=["no messages; expected"])
         # A file may render something else.

@@ -8,21 +8,9 @@ import re
 import struct
 
 from support.program import DATA, Case, braid, main
+from support.tensors import tensors
 
 MODEL, TEXT = DATA / "tiny-chat", DATA / "calibration" / "text.txt"
-
-
-def tensors(folder):
-    """Name to (dtype, shape, bytes) of the one file of a folder."""
-    with open(folder / "model.safetensors", "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        begin = file.tell()
-        found = {}
-        for name, spec in header.items():
-            if name != "__metadata__":
-                file.seek(begin + spec["data_offsets"][0])
-                found[name] = (spec["dtype"], spec["shape"], file.read(spec["data_offsets"][1] - spec["data_offsets"][0]))
-        return found
 
 
 def inputs(found):
@@ -127,7 +115,7 @@ class Calibration(Case):
         for name, quantised in (("--format-mxfp4", False), ("--format-mxfp4---mtp", True)):
             found = tensors(self.place / name)
             self.assertEqual(any(n.startswith("mtp.") and n.endswith("_packed") for n in found), quantised)
-            values = sum(4 * len(d[2]) // 2 if n.endswith("_packed") else 0 for n, d in found.items())
+            values = sum(4 * len(d.data) // 2 if n.endswith("_packed") else 0 for n, d in found.items())
             self.assertGreater(values, 0)
         answer = json.loads(braid("run", self.place / "--format-mxfp4---mtp", "-p", "17 + 25 = 42\n" * 6, "-n", 24, "--temp", 0,
                                   "--ignore-eos", "--draft", "mtp", "--json").stdout)

@@ -8,7 +8,6 @@ import os
 import signal
 import struct
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -29,17 +28,12 @@ def output(*words):
 class Data(Case):
     @classmethod
     def setUpClass(cls):
-        cls.room = tempfile.TemporaryDirectory()
-        cls.folder = Path(cls.room.name)
+        cls.folder = cls.shared_folder()
         cls.text = "the cat sat on the mat; the cat sat on 12 mats.\n" * 20
         (cls.folder / "a.txt").write_text(cls.text)
         (cls.folder / "chat_template.jinja").write_text(TEMPLATE)
         (cls.folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
         output("data", "bpe", cls.folder / "a.txt", "--vocab", 270, "--special", SPECIAL, "-o", cls.folder / "tokenizer.json")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.room.cleanup()
 
     def ids(self, text):
         return json.loads("[" + output("tokenize", self.folder, "-p", text) + "]")
@@ -99,7 +93,7 @@ class Data(Case):
         synth = done("data", "synth", "--out", self.folder / "synth", "--train", 7, "--valid", 2, "--tasks", 1, tasks)
         self.assertEqual(synth, {"folder": str(self.folder / "synth"), "train": 7, "valid": 2, "tasks": 1})
         self.assertEqual(len((self.folder / "synth" / "train.jsonl").read_text().splitlines()), 7)
-        self.refused("data", "synth", "--out", self.folder / "no", text, says="line 1 is not a task")
+        self.refused("data", "synth", "--out", self.folder / "no", text, says="line 1] is not valid JSON")
         self.assertFalse((self.folder / "no").exists())
         grad = done("grad", DATA / "tiny-chat", "--ids", "5,6,7", "-o", self.folder / "g.safetensors")
         self.assertGreater(grad["loss"], 0)

@@ -2,11 +2,8 @@
 """Graphs from the command line: `data graph` writes what `train` reads, a run resumes, and mistakes get one line."""
 import json
 import struct
-import tempfile
-import unittest
-from pathlib import Path
 
-from support.program import braid, main, mpirun
+from support.program import Case, braid, main, mpirun
 
 RECIPE = """objective = "graph"
 out = "out"
@@ -29,30 +26,23 @@ def npy(path, kind, shape, values):
                      struct.pack(f"<{len(values)}{'q' if kind == 'i8' else 'f'}", *values))
 
 
-class Case(unittest.TestCase):
+class GraphCase(Case):
     def setUp(self):
-        holder = tempfile.TemporaryDirectory(prefix="braid-test-")
-        self.addCleanup(holder.cleanup)
-        self.folder = Path(holder.name)
+        self.folder = self.new_folder()
         (self.folder / "recipe.toml").write_text(RECIPE)
 
-    def run_ok(self, *words):
-        done = braid(*words, cwd=self.folder)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
+    def run_ok(self, *words, **more):
+        return super().run_ok(*words, cwd=self.folder, **more)
 
     def refused(self, text, *words):
-        done = braid(*words, cwd=self.folder)
-        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        self.assertIn(text, done.stderr)
-        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertRefused(braid(*words, cwd=self.folder), text)
 
     def losses(self, out):
         rows = [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text().splitlines()]
         return [row["loss"] for row in rows if "loss" in row]
 
 
-class Graphs(Case):
+class Graphs(GraphCase):
     def test_generated_trained_and_resumed(self):
         made = json.loads(self.run_ok("data", "graph", "blocks", "-o", "graph.safetensors", "--nodes", "300", "--json"))
         self.assertEqual(made["nodes"], 300)
@@ -147,7 +137,7 @@ class Graphs(Case):
         self.refused("gcn", "train", "recipe.toml", "graph.model=gcnn")
 
 
-class Grids(Case):
+class Grids(GraphCase):
     """The same on a grid of ranks, and plans of it."""
     words = ("train", "recipe.toml", "graph.model=gcn", "graph.layers=3")
 

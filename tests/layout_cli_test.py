@@ -10,11 +10,6 @@ DEVICE = 'base = "h100-ib"\n[device]\ntflops = 900\ngb_per_s = 3000\nmemory_gb =
 
 
 class Layout(Case):
-    def run_ok(self, *words):
-        done = braid(*words)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
     def plan(self, *words):
         return json.loads(self.run_ok("plan", "layout", *words, "--json"))
 

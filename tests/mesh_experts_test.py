@@ -6,10 +6,10 @@ usage: mesh_experts_test.py BRAID
 import json
 import re
 import shutil
-import struct
 
 from support.mesh import MODEL, MeshCase, recipe_of
 from support.program import DATA, main
+from support.tensors import read_header, write_header
 from support.training import state_of
 
 QWEN = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 32, "intermediate_size": 64,
@@ -22,9 +22,7 @@ QWEN = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hi
 def stacked(folder, to):
     """A copy of a model's folder in which the experts of a layer are one tensor."""
     shutil.copytree(folder, to)
-    data = (folder / "model.safetensors").read_bytes()
-    size = struct.unpack("<Q", data[:8])[0]
-    head, body = json.loads(data[8:8 + size]), data[8 + size:]
+    head, body = read_header(folder / "model.safetensors")
     head.pop("__metadata__", None)
     groups = {}
     for name, tensor in head.items():
@@ -39,8 +37,7 @@ def stacked(folder, to):
         parts.append(b"".join(bodies))
         out[name] = {"dtype": tensors[min(tensors)]["dtype"], "shape": shape if -1 in tensors else [len(tensors), *shape],
                      "data_offsets": [at, at + len(parts[-1])]}
-    text = json.dumps(out).encode()
-    (to / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+    write_header(to / "model.safetensors", out, b"".join(parts))
 
 
 class Experts(MeshCase):
@@ -91,9 +88,8 @@ class Experts(MeshCase):
         for ranks, words in ((1, ()), (4, ("parallel.ep=2", "parallel.etp=2")), (2, ("parallel.ep=2", "parallel.zero=1"))):
             mesh = ("--ranks", ranks, *words) if ranks > 1 else ()
             self.assertClose(self.run_in(f"s{ranks}", f"init={self.root / 'stacked'}", *mesh), one)
-        a, b = ((self.root / f"s{ranks}" / "checkpoints" / "step-00000003" / "model.safetensors").read_bytes()
-                for ranks in (1, 4))
-        self.assertEqual(a[:struct.unpack("<Q", a[:8])[0] + 8], b[:struct.unpack("<Q", b[:8])[0] + 8])
+        a, b = (read_header(self.root / f"s{ranks}" / "checkpoints" / "step-00000003" / "model.safetensors")[0] for ranks in (1, 4))
+        self.assertEqual(a, b)
 
     def test_gated_experts_without_a_shared_one(self):
         (self.root / "config.json").write_text(json.dumps(QWEN))

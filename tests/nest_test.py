@@ -6,11 +6,9 @@ usage: nest_test.py BRAID
 import array
 import json
 import shutil
-import struct
-import tempfile
-from pathlib import Path
 
 from support.program import DATA, Case, braid, main
+from support.tensors import tensors
 
 MODEL, TEXT = DATA / "tiny-chat", DATA / "calibration" / "text.txt"
 QUICK = ("--length", "96", "--quick", "2", "--candidates", "2", "--min-width", "0.25", "-t", "1")
@@ -36,16 +34,9 @@ def nest(out, *words, model=MODEL, data=TEXT):
     return braid("nest", model, out, "--data", data, *QUICK, *words)
 
 
-def tensors(folder):
-    """Name -> type and bytes, of a folder's one file."""
-    data = (folder / "model.safetensors").read_bytes()
-    size = struct.unpack("<Q", data[:8])[0]
-    return {name: (t["dtype"], data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]])
-            for name, t in json.loads(data[8:8 + size]).items() if name != "__metadata__"}
-
-
-def floats(dtype, data):
-    if dtype == "BF16":
+def floats(tensor):
+    data = tensor.data
+    if tensor.dtype == "BF16":
         data = b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2))
     return array.array("f", data)
 
@@ -53,9 +44,7 @@ def floats(dtype, data):
 class Nest(Case):
     @classmethod
     def setUpClass(cls):
-        holder = tempfile.TemporaryDirectory(prefix="braid-test-")
-        cls.addClassCleanup(holder.cleanup)
-        cls.place = Path(holder.name)
+        cls.place = cls.shared_folder()
         cls.nested = cls.place / "nested"
         made = nest(cls.nested, "--budgets", "0.75,half=0.5", "--json")
         assert made.returncode == 0, made.stderr
@@ -138,9 +127,7 @@ class Together(Case):
 
     @classmethod
     def setUpClass(cls):
-        holder = tempfile.TemporaryDirectory(prefix="braid-test-")
-        cls.addClassCleanup(holder.cleanup)
-        cls.place = Path(holder.name)
+        cls.place = cls.shared_folder()
         (cls.place / "recipe.toml").write_text(RECIPE)
         cls.nested, cls.narrow = cls.place / "nested", cls.place / "narrow"
         # Norms of the narrow one read all channels: nothing is scaled.
@@ -169,8 +156,8 @@ class Together(Case):
             small = self.trained(self.sliced(self.narrow, "0.6"), f"small-{name}", "optimizer.weight_decay=0", *words)
             self.assertEqual(tensors(self.sliced(whole, "0.6")), tensors(small))
             start, end = tensors(self.narrow), tensors(whole)
-            changed = sum(a != b for name in end for a, b in zip(floats(*start[name]), floats(*end[name])))
-            count = sum(len(floats(*t)) for t in tensors(small).values())
+            changed = sum(a != b for name in end for a, b in zip(floats(start[name]), floats(end[name])))
+            count = sum(len(floats(t)) for t in tensors(small).values())
             self.assertTrue(count / 2 < changed <= count, (changed, count))
 
     def test_all_train_one_set_of_weights(self):

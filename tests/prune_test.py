@@ -4,9 +4,11 @@ the same folder with zeros in some places, and what fine-tuning leaves of them.
 usage: prune_test.py BRAID
 """
 import json
+import math
 import struct
 
 from support.program import DATA, Case, braid, main
+from support.tensors import tensors
 
 MODEL, TEXT = DATA / "tiny-chat", DATA / "calibration" / "text.txt"
 QUICK = ("--length", "96", "-t", "1")
@@ -18,33 +20,15 @@ def prune(out, *words, model=MODEL, data=TEXT):
 
 
 def values(folder):
-    """Of all tensors of the folder, by the header of its file."""
-    with open(folder / "model.safetensors", "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-    count = 0
-    for name, spec in header.items():
-        if name != "__metadata__":
-            size = 1
-            for n in spec["shape"]:
-                size *= n
-            count += size
-    return count
-
-
-def tensors(folder):
-    """Name to shape and bytes of every tensor."""
-    with open(folder / "model.safetensors", "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        body = file.read()
-    return {name: (spec["shape"], spec["dtype"], body[slice(*spec["data_offsets"])])
-            for name, spec in header.items() if name != "__metadata__"}
+    """Of all tensors of the folder."""
+    return sum(math.prod(tensor.shape) for tensor in tensors(folder).values())
 
 
 def zeros(tensor):
     """Where a matrix in BF16 is zero, row by row."""
-    (rows, cols), dtype, data = tensor
-    assert dtype == "BF16", dtype
-    values = struct.unpack(f"<{rows * cols}H", data)
+    rows, cols = tensor.shape
+    assert tensor.dtype == "BF16", tensor.dtype
+    values = struct.unpack(f"<{rows * cols}H", tensor.data)
     return [[values[r * cols + c] & 0x7fff == 0 for c in range(cols)] for r in range(rows)]
 
 
@@ -151,15 +135,15 @@ class Prune(Case):
             before, after = tensors(MODEL), tensors(out)
             self.assertEqual(before.keys(), after.keys())
             pruned = 0
-            for name, (shape, dtype, data) in before.items():
-                self.assertEqual(after[name][:2], (shape, dtype))
-                if data == after[name][2]:
+            for name, (dtype, shape, data) in before.items():
+                self.assertEqual(after[name][:2], (dtype, shape))
+                if data == after[name].data:
                     continue
                 pruned += shape[0] * shape[1]
                 # Every value is what it was, or zero.
                 for i in range(0, len(data), 2):
-                    if data[i:i + 2] != after[name][2][i:i + 2]:
-                        self.assertEqual(after[name][2][i:i + 2], b"\0\0")
+                    if data[i:i + 2] != after[name].data[i:i + 2]:
+                        self.assertEqual(after[name].data[i:i + 2], b"\0\0")
                 self.check_pattern(pattern, density, zeros(after[name]))
                 for word in ("embeddings", "lm_head", "gate.weight", "conv1d"):
                     self.assertNotIn(word, name)
@@ -196,7 +180,7 @@ class Prune(Case):
             self.assertEqual(done.returncode, 0, done.stderr)
             name = "backbone.layers.1.mixer.shared_experts.up_proj.weight"
             before, after = tensors(folder)[name], tensors(run)[name]
-            self.assertNotEqual(before[2], after[2])
+            self.assertNotEqual(before.data, after.data)
             self.assertEqual(zeros(before) == zeros(after), keeps == "true")
 
     def test_refusals_of_patterns(self):

@@ -3,9 +3,9 @@
 usage: search_test.py BRAID
 """
 import json
-import struct
 
 from support.program import DATA, Case, braid, main
+from support.tensors import tensors
 
 MODEL, TEXT = DATA / "tiny-chat", DATA / "calibration" / "text.txt"
 QUICK = ("--samples", "4", "--held", "2", "--row", "48", "--length", "48", "--rounds", "1", "-t", "1")
@@ -16,10 +16,8 @@ def search(out, *words, model=MODEL, data=TEXT):
 
 
 def stored(folder):
-    """Bytes of all tensors of the folder, by the header of its file."""
-    with open(folder / "model.safetensors", "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-    return sum(t["data_offsets"][1] - t["data_offsets"][0] for name, t in header.items() if name != "__metadata__")
+    """Bytes of all tensors of the folder."""
+    return sum(len(tensor.data) for tensor in tensors(folder).values())
 
 
 class Search(Case):

@@ -16,6 +16,7 @@ import unittest
 
 from support.program import DATA, Case, braid, main
 from support.server import CHAT, Server, ServerCase
+from support.tensors import tensors
 
 SUM = {"role": "user", "content": "What is 17 + 25?"}
 CALCULATOR = {"type": "function", "function": {"name": "calculator", "parameters": {
@@ -26,13 +27,11 @@ def write_adapter(folder):
     """A LoRA adapter of rank 1 for the outputs of every Mamba block of tiny-chat, as PEFT writes one; large enough to be seen."""
     header, data = {}, b""
     config = json.loads((DATA / "tiny-chat" / "config.json").read_text())
-    with open(DATA / "tiny-chat" / "model.safetensors", "rb") as file:
-        shapes = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
     generator = random.Random(5)
-    for name, about in shapes.items():
+    for name, tensor in tensors(DATA / "tiny-chat").items():
         if not name.endswith("mixer.out_proj.weight"):
             continue
-        rows, cols = about["shape"]
+        rows, cols = tensor.shape
         for part, shape in (("lora_A", [1, cols]), ("lora_B", [rows, 1])):
             values = [generator.uniform(-1, 1) for _ in range(shape[0] * shape[1])]
             raw = struct.pack(f"<{len(values)}f", *values)
@@ -150,13 +149,13 @@ class Serve(ServerCase):
     def test_memory_of_constraints_is_shown(self):
         form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {
             "type": "object", "properties": {"only here": {"type": "integer"}}, "required": ["only here"]}}}
-        before = self.metric("braid:grammar_bytes")
+        before = self.server.metric("braid:grammar_bytes")
         self.server.chat(SUM, response_format=form, max_tokens=20)
         deadline = time.monotonic() + 30
-        while self.metric("braid:grammar_bytes") <= before:
+        while self.server.metric("braid:grammar_bytes") <= before:
             self.assertLess(time.monotonic(), deadline, "not counted")
             time.sleep(0.05)
-        self.assertEqual(self.server.ask("/state")["memory"]["grammar_bytes"], self.metric("braid:grammar_bytes"))
+        self.assertEqual(self.server.ask("/state")["memory"]["grammar_bytes"], self.server.metric("braid:grammar_bytes"))
 
     def test_a_tool_call(self):
         question = {"role": "user", "content": "What is 345 * 678?"}
@@ -283,7 +282,7 @@ class Serve(ServerCase):
             s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
             s.recv(200)
         deadline = time.monotonic() + 30
-        while self.metric("vllm:num_requests_running") > 0:
+        while self.server.metric("vllm:num_requests_running") > 0:
             self.assertLess(time.monotonic(), deadline, "the answer goes on without its reader")
             time.sleep(0.05)
 
@@ -455,17 +454,14 @@ class Serve(ServerCase):
 
     def test_a_client_that_leaves_before_a_whole_answer_ends_it(self):
         body = json.dumps({"messages": [SUM], "ignore_eos": True, "max_tokens": 4000}).encode()
-        before = self.metric("vllm:generation_tokens_total")
+        before = self.server.metric("vllm:generation_tokens_total")
         with socket.create_connection((self.server.host, self.server.port)) as s:
             s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-            while self.metric("vllm:num_requests_running") == 0:
+            while self.server.metric("vllm:num_requests_running") == 0:
                 time.sleep(0.01)
-        while self.metric("vllm:num_requests_running") > 0:
+        while self.server.metric("vllm:num_requests_running") > 0:
             time.sleep(0.05)
-        self.assertLess(self.metric("vllm:generation_tokens_total") - before, 4000)
-
-    def metric(self, name):
-        return int(re.search(rf"^{name}(?:{{[^}}]*}})? (\d+)$", self.server.ask("/metrics"), re.M).group(1))
+        self.assertLess(self.server.metric("vllm:generation_tokens_total") - before, 4000)
 
     def test_drafts_are_counted_and_change_no_text(self):
         body = {"prompt": "17 + 25 = 42\n" * 6, "max_tokens": 100, "ignore_eos": True}
@@ -501,9 +497,9 @@ class Serve(ServerCase):
         self.assertEqual((model["id"], model["max_model_len"]), ("tiny-chat", 4096))
         self.assertEqual(self.server.ask("/v1/models/tiny-chat"), model)
         self.server.ask("/v1/models/other", status=404)
-        before = self.metric("vllm:generation_tokens_total")
+        before = self.server.metric("vllm:generation_tokens_total")
         answer = self.server.chat(SUM)
-        self.assertEqual(self.metric("vllm:generation_tokens_total") - before, answer["usage"]["completion_tokens"])
+        self.assertEqual(self.server.metric("vllm:generation_tokens_total") - before, answer["usage"]["completion_tokens"])
 
 
     def test_ends_and_latencies_are_counted(self):
@@ -533,18 +529,18 @@ class Serve(ServerCase):
         self.assertEqual((state["status"], state["model"], state["context"], state["parallel"]), ("ok", "tiny-chat", 4096, 4))
         for group, key, name in (("requests", "total", "braid:requests_total"), ("tokens", "generated", "vllm:generation_tokens_total"),
                                  ("cache", "looked_up_tokens", "vllm:prefix_cache_queries_total"), ("cache", "hits", "braid:cache_hits_total"), ("memory", "limit_bytes", "braid:memory_limit_bytes")):
-            self.assertEqual(state[group][key], self.metric(name), name)
+            self.assertEqual(state[group][key], self.server.metric(name), name)
             self.assertGreater(state[group][key], 0, name)
         self.assertEqual(state["memory"]["pages_leaked"], 0)
 
     def test_counters_under_vllms_names_count_tokens(self):
         names = ("vllm:prompt_tokens_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total")
         time.sleep(0.2)
-        before = [self.metric(name) for name in names]
+        before = [self.server.metric(name) for name in names]
         usage = [self.server.chat({"role": "user", "content": "A prompt that only this test has."}, max_tokens=2)["usage"] for _ in range(2)]
         prompt, cached = sum(u["prompt_tokens"] for u in usage), sum(u["prompt_tokens_details"]["cached_tokens"] for u in usage)
         deadline = time.monotonic() + 10  # those of the cache are of the last pass, which may not be over yet
-        while (found := [self.metric(name) - b for name, b in zip(names, before)]) != [prompt, prompt, cached]:
+        while (found := [self.server.metric(name) - b for name, b in zip(names, before)]) != [prompt, prompt, cached]:
             self.assertLess(time.monotonic(), deadline, (found, prompt, cached))
             time.sleep(0.05)
         self.assertGreaterEqual(cached, usage[1]["prompt_tokens"])

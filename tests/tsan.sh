@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs under TSan: the thread team and its users: every row of every op on teams of 1, 2 and 3 threads, passes of engine
-# and tape over whole models, collectives over threads, the trainer, the server, readers of text and writers of weights.
-# Prints the seconds of each.
+# and tape over whole models, parts of models beside each other, collectives over threads, the trainer, the server, readers
+# of text and writers of weights. Prints the seconds of each. Without allocation_test, which counts nothing under a
+# sanitizer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.supp" BRAID_THREADS=3 BRAID_FIXTURES=''
-programs=(sys core comm data nn models train serve row_contract gradient live_model)
+programs=(sys core comm data nn models train serve row_contract gradient live_model score shard)
 for folder in src/kernels/*/; do programs+=("$(basename "$folder")"); done
 cmake --preset tsan >/dev/null
 ninja -C build/tsan --quiet "${programs[@]/%/_test}"

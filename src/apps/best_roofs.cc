@@ -4,12 +4,13 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
+#include "io/ordered_json.h"
 #include "sys/error.h"
 #include "sys/machine.h"
+#include "sys/read.h"
 
 namespace braid::apps {
 namespace {
@@ -38,11 +39,15 @@ std::string key_of(int threads) { return fmt::format("{}, {} threads", sys::mach
 
 constexpr double kMost = 1e7;  // GB/s, GFLOP/s: no machine is faster, whatever a file says
 
-// An object; empty where the file is missing or is not JSON.
+// An object; empty where the file is missing, longer than any of ours or not JSON.
 ordered_json read() {
-  std::ifstream in(file());
-  ordered_json all = ordered_json::parse(in, nullptr, false);
-  return all.is_object() ? all : ordered_json::object();
+  constexpr size_t kBytes = 1 << 20;
+  try {
+    ordered_json all = io::parse_ordered(sys::read_file(file(), kBytes), "roofs");
+    if (all.is_object()) return all;
+  } catch (const Error&) {
+  }
+  return ordered_json::object();
 }
 
 sys::Roofs stored(const ordered_json& all, int threads) {

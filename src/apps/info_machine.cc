@@ -75,7 +75,7 @@ void print_json(const sys::Machine& m, const sys::Roofs& r, const std::vector<Ro
   }
   j["roofs"] = roofs;
   j["best_known"] = known;
-  j["row"] = sys::best_known_row();
+  j["row"] = best_roofs().of_class ? sys::best_known_row() : "";  // of the table of best known roofs, if it was taken
   j["low"] = low;
   j["high"] = high;
   j["gpus"] = gpus_json();

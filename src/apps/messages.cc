@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "io/atomic_file.h"
-#include "io/json.h"
+#include "io/ordered_json.h"
 #include "sys/error.h"
 #include "sys/read.h"
 
@@ -20,15 +20,13 @@ using nlohmann::ordered_json;
 
 constexpr size_t kFileMax = size_t{32} << 20;
 
-// Read twice: io::Json has the limits and names what is wrong.
 ordered_json read_array(const std::filesystem::path& path, const char* expected) {
   const std::string name = path.string();
   std::error_code none;
   if (name != "-" && !std::filesystem::exists(path, none))
     fail(printable(name), {.what = "is missing", .expected = expected});
   const std::string text = sys::read_file(path, kFileMax);
-  (void)io::Json::parse(text, printable(name));
-  ordered_json list = ordered_json::parse(text, nullptr, false);
+  ordered_json list = io::parse_ordered(text, printable(name), expected);
   if (!list.is_array()) fail(printable(name), {.what = "is not an array", .expected = expected});
   return list;
 }

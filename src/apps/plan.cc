@@ -153,9 +153,8 @@ void print(const models::Config& config, const PlanArgs& o, const ordered_json& 
   line("moments", j.at("state").at("moments"));
   if (!is_classic(config)) return;
   fmt::print("\nwith stored softmax and dropout masks, a layer and rank\n");
-  for (const auto& [what, value] : j.at("classic").items()) {
-    if (what.starts_with("layer")) line(what.c_str(), value);
-  }
+  for (const char* what : {"layer", "layer_sp", "layer_selective", "layer_sp_selective", "layer_full"})
+    line(what, j.at("classic").at(what));
 }
 
 int memory(const PlanArgs& o) {

@@ -90,11 +90,10 @@ Bytes step_bytes(const ReproArgs& o, const fs::path& folder) {
   return bytes;
 }
 
-// What a step must read besides the weights is what its layers name.
 void count_bytes(models::Model& model, const plan::Pass& pass, Cell& cell) {
   for (const plan::Work& w : plan::work_of(model, pass)) {
-    const bool own = w.what.ends_with(": state") || w.what.ends_with(": keys and values");
-    (own ? cell.caches : cell.weights) += w.bytes;
+    const bool carried = w.kind == plan::WorkKind::state || w.kind == plan::WorkKind::keys_and_values;
+    (carried ? cell.caches : cell.weights) += w.bytes;
   }
 }
 

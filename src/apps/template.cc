@@ -11,6 +11,7 @@
 
 #include "apps/commands.h"
 #include "io/model_path.h"
+#include "io/ordered_json.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
 #include "sys/read.h"
@@ -50,13 +51,10 @@ std::tm clock_of(const std::string& iso) {
   fail("template", {.what = "--now is not a date", .got = printable(iso), .expected = "2026-01-15T12:00:00"});
 }
 
-ordered_json read_object(const std::string& line, int64_t number) {
-  ordered_json parsed = ordered_json::parse(line, nullptr, false);
-  if (!parsed.is_object()) {
-    fail("template", {.what = fmt::format("line {} of the input is not a JSON object", number),
-                      .got = printable(line, 60),
-                      .expected = kInput});
-  }
+ordered_json read_object(const std::string& text, const std::string& where) {
+  ordered_json parsed = io::parse_ordered(text, where, kInput);
+  if (!parsed.is_object())
+    fail(where, {.what = "is not a JSON object", .got = printable(text, 60), .expected = kInput});
   return parsed;
 }
 
@@ -90,17 +88,17 @@ class MessagesCheck {
     required_ = !fs::is_regular_file(model, none) || model.extension() == ".gguf";
     read_ = required_ || sys::read_file(model).find("messages") != std::string::npos;
   }
-  void operator()(const ordered_json& variables, int64_t number) const {
+  void operator()(const ordered_json& variables, const std::string& where) const {
     if (!read_ || variables.contains("messages")) return;
     std::string near;
     for (const auto& [key, value] : variables.items()) {
       if (near.empty() && !sys::nearest(key, {"messages"}).empty()) near = key;
     }
     if (near.empty() && !required_) return;
-    fail("template", {.what = fmt::format("line {} of the input has no messages", number),
-                      .got = printable(near, 60),
-                      .expected = kInput,
-                      .hint = near.empty() ? "" : "messages"});
+    fail(where, {.what = "has no messages",
+                 .got = printable(near, 60),
+                 .expected = kInput,
+                 .hint = near.empty() ? "" : "messages"});
   }
 
  private:
@@ -118,8 +116,9 @@ int render_lines(const TemplateArgs& o, const std::tm& now) {
   }
   const MessagesCheck check(o.model);
   sys::for_each_line("-", [&](const std::string& line, int64_t number) {
-    const ordered_json variables = read_object(line, number);
-    check(variables, number);
+    const std::string where = fmt::format("standard input line {}", number);
+    const ordered_json variables = read_object(line, where);
+    check(variables, where);
     const ordered_json out = chat ? answer(*chat, variables, now) : broken;
     fmt::print("{}\n", out.dump(-1, ' ', true));  // ASCII: one line for readers that split at every Unicode line end
     std::fflush(stdout);                          // the reader waits for this line
@@ -131,8 +130,8 @@ int render(const TemplateArgs& o) {
   const std::tm now = clock_of(o.now);
   if (o.jsonl) return render_lines(o, now);
   const text::ChatTemplate chat = load(o.model);
-  const ordered_json variables = read_object(sys::read_standard_input(), 1);
-  MessagesCheck(o.model)(variables, 1);
+  const ordered_json variables = read_object(sys::read_standard_input(), "standard input");
+  MessagesCheck(o.model)(variables, "standard input");
   fmt::print("{}", chat.render(variables, now));
   return 0;
 }

@@ -9,6 +9,7 @@
 #include "data/chat.h"
 #include "data/lines.h"
 #include "io/json.h"
+#include "io/ordered_json.h"
 #include "sys/error.h"
 
 namespace braid::data {
@@ -63,8 +64,7 @@ Example turn_of(const Line& text, const io::Json& line, const std::string& name,
   const io::Json messages = line.need({"messages"}), answer = line.need({name});
   if (!messages.is_array()) messages.refuse("is not a list", "messages");
   if (!answer.is_object() && !answer.is_string()) answer.refuse("is not an answer", "a text or a message");
-  nlohmann::ordered_json whole = nlohmann::ordered_json::parse(text.text, nullptr, false);
-  if (!whole.is_object()) fail(text.where, {.what = "NaN or Infinity in a conversation"});  // io::Json reads them
+  nlohmann::ordered_json whole = io::parse_ordered(text.text, text.where);
   nlohmann::ordered_json turn = whole[name];
   if (turn.is_string()) turn = {{"role", "assistant"}, {"content", std::move(turn)}};
   whole["messages"].push_back(std::move(turn));

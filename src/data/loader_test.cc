@@ -362,6 +362,9 @@ TEST_F(TextTest, MistakesAreNamed) {
   EXPECT_NE(error({.path = text, .held_out = true}).find("no document is held out; got 0 documents"),
             std::string::npos);
   EXPECT_NE(line("[1]").find("l.jsonl line 2] the line is not a JSON object"), std::string::npos);
+  EXPECT_NE(line("{\"text\": a}").find("l.jsonl line 2] is not valid JSON at column 10; got a}"), std::string::npos);
+  EXPECT_NE(line("{\"text\":" + std::string(100'000, '[')).find("l.jsonl line 2] is nested deeper than 64 levels"),
+            std::string::npos);
   EXPECT_NE(line("{\"txt\": 1}").find("expected a member 'text' or 'messages'"), std::string::npos);
   EXPECT_NE(line("{\"messages\": [{\"role\": 1}]}").find("'messages' is malformed"), std::string::npos);
   EXPECT_NE(line("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}").find("assistant's"), std::string::npos);

@@ -6,6 +6,7 @@
 
 #include "data/chat.h"
 #include "data/lines.h"
+#include "io/ordered_json.h"
 #include "io/token_file.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
@@ -42,7 +43,8 @@ void add_documents(std::vector<int32_t> ids, const Language& language, DocumentS
 // The documents of a line: Error, naming it, when there are none.
 std::vector<Example> documents_of(const Line& line, const Language& language) {
   const std::string& where = line.where;
-  const ordered_json json = ordered_json::parse(line.text, nullptr, false);
+  constexpr int64_t kTextMax = int64_t{1} << 30;  // a document may be long
+  const ordered_json json = io::parse_ordered(line.text, where, {}, {.bytes = kTextMax, .string_bytes = kTextMax});
   if (!json.is_object()) fail(where, {.what = "the line is not a JSON object", .got = printable(line.text, 60)});
   const text::Tokenizer& tokenizer = tokenizer_of(language, where);
   if (json.contains("messages")) {

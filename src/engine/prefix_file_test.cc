@@ -5,8 +5,6 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -17,6 +15,7 @@
 #include "io/checksum.h"
 #include "support/data.h"
 #include "support/error_of.h"
+#include "sys/read.h"
 
 namespace braid::engine {
 namespace {
@@ -57,11 +56,6 @@ fs::path written(LanguageModel& model, const char* name) {
   fs::path path = fs::path(testing::TempDir()) / name;
   cache.save(path, fingerprint_of(model));
   return path;
-}
-
-std::string bytes_of_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 TEST(PrefixFile, RestoresEverySnapshotBitForBit) {
@@ -107,7 +101,7 @@ TEST(PrefixFile, RestoresWhatThereIsRoomFor) {
 TEST(PrefixFile, OfAnotherKindOrDamagedIsRefused) {
   LanguageModel model = tiny_chat(64 << 20);
   const fs::path path = written(model, "refused.cache");
-  const std::string good = bytes_of_file(path);
+  const std::string good = sys::read_file(path);
   const auto refusal = [&](const std::string& bytes, LanguageModel& reader) {
     std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes));
     PrefixCache cache(reader.runner());
@@ -149,7 +143,7 @@ TEST(PrefixFile, AFingerprintIsOfTheWeights) {
   fs::copy(support::data("tiny-chat"), folder);
   const fs::path file = folder / "model.safetensors";
   fs::permissions(file, fs::perms::owner_write, fs::perm_options::add);
-  std::string bytes = bytes_of_file(file);
+  std::string bytes = sys::read_file(file);
   for (size_t i = bytes.size() / 2; i < bytes.size() / 2 + 65536; i += 2) bytes[i] = static_cast<char>(bytes[i] ^ 1);
   std::ofstream(file, std::ios::binary).write(bytes.data(), std::ssize(bytes));
   LanguageModel other(folder.string(), {.numerics = a.runner().options().numerics, .context = 256, .threads = 1});

@@ -10,6 +10,7 @@
 #include "comm/inproc.h"
 #include "engine/language_model.h"
 #include "support/data.h"
+#include "support/ranks.h"
 
 namespace braid::engine {
 namespace {
@@ -27,14 +28,12 @@ RunnerOptions options_of(Ranks* ranks, int64_t sequences) {
 // What `of` gives on every rank.
 std::vector<Rows> on_ranks(const std::string& model, const models::Division& division, int64_t sequences,
                            const std::function<Rows(Runner&)>& of) {
-  std::vector<Rows> results(static_cast<size_t>(division.ranks()));
-  comm::run_in_process(static_cast<int>(division.ranks()), {.timeout = std::chrono::seconds(60)},
-                       [&](comm::Group& world) {
-                         Ranks ranks(world, division);
-                         LanguageModel lm(model, options_of(&ranks, sequences));
-                         results[static_cast<size_t>(world.rank())] = of(lm.runner());
-                       });
-  return results;
+  const comm::Options options{.timeout = std::chrono::seconds(60)};
+  return support::on_ranks(static_cast<int>(division.ranks()), options, [&](comm::Group& world) {
+    Ranks ranks(world, division);
+    LanguageModel lm(model, options_of(&ranks, sequences));
+    return of(lm.runner());
+  });
 }
 
 // The logits of a prompt, read in pieces, and of three steps after it.

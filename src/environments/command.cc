@@ -15,7 +15,7 @@
 #include <cstring>
 #include <utility>
 
-#include "io/json.h"
+#include "io/ordered_json.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
 
@@ -28,14 +28,13 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kReplyMax = size_t{1} << 20;  // bytes
 constexpr int kTries = 3;                      // for a problem
 
-// With the limits that input from elsewhere has; discarded where a line is not JSON.
+// null where a line is not JSON within the limits.
 ordered_json parsed(const std::string& line) {
   try {
-    (void)io::Json::parse(line, "reply", {.bytes = std::ssize(line), .values = 1 << 16});
+    return io::parse_ordered(line, "reply", {}, {.values = 1 << 16});
   } catch (const Error&) {
-    return ordered_json(ordered_json::value_t::discarded);
+    return nullptr;
   }
-  return ordered_json::parse(line, nullptr, false);
 }
 
 bool is_chat(const ordered_json& messages) {

@@ -8,6 +8,7 @@
 #include "engine/answer_text.h"
 #include "engine/reasoning.h"
 #include "engine/scheduler.h"
+#include "io/ordered_json.h"
 #include "sys/error.h"
 #include "sys/read.h"
 #include "text/trimmed.h"
@@ -17,14 +18,13 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kLineMax = 1 << 20;
+constexpr int64_t kLineMax = 1 << 20;  // bytes
 
 bool is_text(const ordered_json& row, const char* key) { return row.contains(key) && row[key].is_string(); }
 
 // What is wrong with a line, or "".
 std::string fault_of(const ordered_json& row) {
   const auto list = [&row](const char* key) { return row.contains(key) && row[key].is_array() && !row[key].empty(); };
-  if (row.is_discarded()) return "is not JSON";
   if (!row.is_object()) return "is not a JSON object";
   if (!is_text(row, "task")) return "'task' is not a text";
   if (!list("messages")) return "'messages' is not a list, or empty";
@@ -66,19 +66,17 @@ void count_drafts(engine::Runner& runner, std::vector<int32_t> ids, std::span<co
 }  // namespace
 
 std::vector<ordered_json> read_tasks(const std::filesystem::path& path) {
-  const std::string where = printable(path.string());
+  constexpr const char* kExpected = R"({"task": "", "messages": [{"role": "", ...}], "answers": [""]})";
+  const std::string name = printable(path.string());
   std::vector<ordered_json> rows;
   sys::for_each_line(path, [&](const std::string& line, int64_t number) {
-    ordered_json row = line.size() > kLineMax ? ordered_json() : ordered_json::parse(line, nullptr, false);
-    const std::string fault = line.size() > kLineMax ? "is longer than 1 MiB" : fault_of(row);
-    if (!fault.empty()) {
-      fail(where, {.what = fmt::format("line {} is not a task: {}", number, fault),
-                   .got = printable(line, 60),
-                   .expected = R"({"task": "", "messages": [{"role": "", ...}], "answers": [""]})"});
-    }
+    const std::string where = fmt::format("{} line {}", name, number);
+    ordered_json row = io::parse_ordered(line, where, kExpected, {.bytes = kLineMax});
+    if (const std::string fault = fault_of(row); !fault.empty())
+      fail(where, {.what = "is not a task: " + fault, .got = printable(line, 60), .expected = kExpected});
     rows.push_back(std::move(row));
   });
-  if (rows.empty()) fail(where, {.what = "has no tasks"});
+  if (rows.empty()) fail(name, {.what = "has no tasks"});
   return rows;
 }
 

@@ -44,8 +44,9 @@ TEST_F(Tasks, ThinkingIsSetAside) {
 TEST_F(Tasks, BadLinesAreNamed) {
   const std::string user = R"({"task":"a","messages":[{"role":"user","content":"x"}],)";
   const std::pair<std::string, const char*> faults[] = {
-      {"{", "is not JSON"},
-      {"[]", "is not a JSON object"},
+      {"{", "is not valid JSON at column 2"},
+      {std::string(100'000, '['), "is nested deeper than 64 levels"},
+      {"[]", "is not a task: is not a JSON object"},
       {R"({"task":1,"messages":[{"role":"user"}],"answers":["1"]})", "'task' is not a text"},
       {R"({"task":"a","answers":["b"]})", "'messages' is not a list, or empty"},
       {R"({"task":"a","messages":[],"answers":["b"]})", "'messages' is not a list, or empty"},
@@ -53,11 +54,12 @@ TEST_F(Tasks, BadLinesAreNamed) {
       {user + R"("answers":[]})", "'answers' is not a list, or empty"},
       {user + R"("answers":[1]})", "an answer is not a text"},
       {user + R"("answers":["1"],"tools":{}})", "'tools' is not a list"},
-      {'"' + std::string(1 << 20, 'a') + '"', "is longer than 1 MiB"},
+      {'"' + std::string(1 << 20, 'a') + '"', "is too large for JSON; got 1048578 bytes; expected at most 1048576"},
   };
   for (const auto& [bad, fault] : faults) {
     const std::string error = support::error_of([&, &line = bad] { read_tasks(file_of(kSum + "\n" + line + "\n")); });
-    EXPECT_NE(error.find(std::string("line 2 is not a task: ") + fault), std::string::npos) << error;
+    EXPECT_NE(error.find("tasks.jsonl line 2] "), std::string::npos) << error;
+    EXPECT_NE(error.find(fault), std::string::npos) << error;
   }
   EXPECT_THROW(read_tasks(file_of("\n")), Error);
   EXPECT_THROW(read_tasks("/nonexistent/tasks.jsonl"), Error);

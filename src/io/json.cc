@@ -3,7 +3,9 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
+#include "io/ordered_json.h"
 #include "io/placeholder.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
@@ -12,6 +14,7 @@ namespace braid::io {
 namespace {
 
 using Value = nlohmann::json;
+using nlohmann::ordered_json;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -62,12 +65,14 @@ Constants replace_constants(std::string_view text) {
   return out;
 }
 
-// Receives the parser's events and builds the value. A callback that returns false ends the parse; `problem` says why.
+// Receives the parser's events and builds the value, a Node. A callback that returns false ends the parse; `problem`
+// says why.
+template <class Node>
 class Builder {
  public:
   Builder(const JsonLimits& limits, const Constants& constants) : limits_(limits), constants_(constants) {}
 
-  Value root;
+  Node root;
   std::string problem;
   size_t problem_at = 0;  // byte offset plus one of a syntax error, 0 when the problem is a limit
   std::string token;
@@ -77,7 +82,7 @@ class Builder {
   bool number_integer(int64_t value) { return add(value); }
   bool number_unsigned(uint64_t value) { return add(value); }
   bool number_float(double value, const std::string&) { return add(value); }
-  bool binary(Value::binary_t&) { return false; }
+  bool binary(typename Node::binary_t&) { return false; }
   bool string(std::string& value) {
     double constant = 0;
     if (take_constant(constant)) return add(constant);
@@ -93,18 +98,11 @@ class Builder {
     slot_ = &(*stack_.back())[std::move(value)];
     return true;
   }
-  bool start_object(size_t) { return open(Value::object()); }
-  bool start_array(size_t) { return open(Value::array()); }
+  bool start_object(size_t) { return open(Node::object()); }
+  bool start_array(size_t) { return open(Node::array()); }
   bool end_object() {
-    // transformers 5 spells what JSON cannot: {"__float__": "Infinity"}
-    Value& object = *stack_.back();
+    if constexpr (std::is_same_v<Node, Value>) replace_constant(*stack_.back());
     stack_.pop_back();
-    if (object.size() != 1) return true;
-    const auto only = object.find("__float__");
-    if (only == object.end() || !only->is_string()) return true;
-    const auto& text = only->get_ref<const std::string&>();
-    const Constant* c = constant_at(text);
-    if (c && c->text == text) object = c->value;
     return true;
   }
   bool end_array() {
@@ -119,6 +117,15 @@ class Builder {
   }
 
  private:
+  // transformers 5 spells what JSON cannot: {"__float__": "Infinity"}
+  static void replace_constant(Node& object) {
+    if (object.size() != 1) return;
+    const auto only = object.find("__float__");
+    if (only == object.end() || !only->is_string()) return;
+    const auto& text = only->template get_ref<const std::string&>();
+    const Constant* c = constant_at(text);
+    if (c && c->text == text) object = c->value;
+  }
   bool refuse(std::string why) {
     problem = std::move(why);
     return false;
@@ -133,7 +140,7 @@ class Builder {
     value = constants_.ordinals[next_constant_++].second;
     return true;
   }
-  Value* insert(Value&& value) {
+  Node* insert(Node&& value) {
     if (++values_ > limits_.values) {
       refuse(fmt::format("has more than {} values", limits_.values));
       return nullptr;
@@ -142,19 +149,19 @@ class Builder {
     if (stack_.back()->is_array()) return &stack_.back()->emplace_back(std::move(value));
     return &(*slot_ = std::move(value));
   }
-  bool add(Value&& value) { return insert(std::move(value)) != nullptr; }
-  bool open(Value&& value) {
+  bool add(Node&& value) { return insert(std::move(value)) != nullptr; }
+  bool open(Node&& value) {
     if (std::ssize(stack_) >= limits_.depth)
       return refuse(fmt::format("is nested deeper than {} levels", limits_.depth));
-    Value* inserted = insert(std::move(value));
+    Node* inserted = insert(std::move(value));
     if (inserted) stack_.push_back(inserted);
     return inserted != nullptr;
   }
 
   const JsonLimits& limits_;
   const Constants& constants_;
-  std::vector<Value*> stack_;
-  Value* slot_ = nullptr;
+  std::vector<Node*> stack_;
+  Node* slot_ = nullptr;
   int64_t values_ = 0, strings_ = 0;
   size_t next_constant_ = 0;
 };
@@ -163,7 +170,9 @@ std::string position_of(std::string_view text, size_t offset) {
   const std::string_view before = text.substr(0, offset);
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
   const size_t start = before.rfind('\n');
-  return fmt::format("line {}, column {}", line, offset - (start == before.npos ? 0 : start + 1) + 1);
+  const size_t column = offset - (start == before.npos ? 0 : start + 1) + 1;
+  if (text.find('\n') == text.npos) return fmt::format("column {}", column);  // perhaps not the first line of its file
+  return fmt::format("line {}, column {}", line, column);
 }
 
 std::string shown(const Value& value) {
@@ -182,7 +191,34 @@ size_t word_begin(std::string_view text, size_t offset) {
   return offset;
 }
 
+// The value of a text in which `constants` were replaced.
+template <class Node>
+Node build(std::string_view text, const Constants& constants, const std::string& name, const JsonLimits& limits,
+           std::string expected) {
+  if (std::ssize(text) > limits.bytes) {
+    fail(name, {.what = "is too large for JSON",
+                .got = fmt::format("{} bytes", text.size()),
+                .expected = fmt::format("at most {}", limits.bytes)});
+  }
+  const std::string_view source = constants.ordinals.empty() ? text : std::string_view(constants.text);
+  Builder<Node> builder(limits, constants);
+  if (!Node::sax_parse(source.begin(), source.end(), &builder)) {
+    if (builder.problem_at == 0) fail(name, {.what = builder.problem});
+    const size_t offset = word_begin(text, std::min(builder.problem_at - 1, text.size()));
+    const bool ended = offset >= text.size();
+    fail(name, {.what = fmt::format("{} at {}", builder.problem, position_of(text, offset)),
+                .got = ended ? "the end of the text" : printable(text.substr(offset, 20), 40),
+                .expected = std::move(expected)});
+  }
+  return std::move(builder.root);
+}
+
 }  // namespace
+
+ordered_json parse_ordered(std::string_view text, const std::string& where, std::string expected, JsonLimits limits) {
+  limits.keys = std::min(limits.keys, kOrderedKeysMax);
+  return build<ordered_json>(text, {}, where, limits, std::move(expected));
+}
 
 struct Json::Document {
   Value root;
@@ -193,24 +229,11 @@ Json::Json(std::shared_ptr<const Document> document, const nlohmann::json* node,
     : document_(std::move(document)), node_(node), path_(std::move(path)) {}
 
 Json Json::parse(std::string_view text, std::string name, const JsonLimits& limits) {
-  if (std::ssize(text) > limits.bytes) {
-    fail(name, {.what = "is too large for JSON",
-                .got = fmt::format("{} bytes", text.size()),
-                .expected = fmt::format("at most {}", limits.bytes)});
-  }
-  const Constants constants = replace_constants(text);
-  const std::string_view source = constants.ordinals.empty() ? text : std::string_view(constants.text);
-  Builder builder(limits, constants);
-  if (!Value::sax_parse(source.begin(), source.end(), &builder)) {
-    if (builder.problem_at == 0) fail(name, {.what = builder.problem});
-    const size_t offset = word_begin(text, std::min(builder.problem_at - 1, text.size()));
-    const bool ended = offset >= text.size();
-    fail(name, {.what = fmt::format("{} at {}", builder.problem, position_of(text, offset)),
-                .got = ended ? "the end of the text" : printable(text.substr(offset, 20), 40)});
-  }
-  auto document = std::make_shared<const Document>(Document{std::move(builder.root), std::move(name)});
-  const Value* root = &document->root;
-  return Json(std::move(document), root, "");
+  const Constants constants = std::ssize(text) > limits.bytes ? Constants{} : replace_constants(text);
+  auto root = build<Value>(text, constants, name, limits, {});
+  auto document = std::make_shared<const Document>(Document{std::move(root), std::move(name)});
+  const Value* node = &document->root;
+  return Json(std::move(document), node, "");
 }
 
 Json Json::read(const std::filesystem::path& path, const JsonLimits& limits) {

@@ -38,8 +38,8 @@ using Keys = std::initializer_list<std::string_view>;
 // One value of a document: cheap to copy; all values of a document share ownership of it.
 class Json {
  public:
-  // Error when the text is not JSON (with line and column) or exceeds a limit. `name` is what messages call the
-  // document.
+  // Error when the text is not JSON (with line, if there are several, and column) or exceeds a limit. `name` is what
+  // messages call the document.
   static Json parse(std::string_view text, std::string name, const JsonLimits& limits = {});
   static Json read(const std::filesystem::path& path, const JsonLimits& limits = {});
 

@@ -1,8 +1,10 @@
 // Any text parses or gives a one-line Error; every getter on every value returns or does the same.
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "io/json.h"
+#include "io/ordered_json.h"
 #include "sys/check.h"
 #include "sys/error.h"
 
@@ -36,8 +38,11 @@ void visit(const Json& value) {  // as deep as the document's limit
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const braid::io::JsonLimits limits{.bytes = 1 << 20, .depth = 16, .values = 4096, .string_bytes = 4096};
+  answers_or_refuses([&] { visit(Json::parse(text, "input", limits)); });
   answers_or_refuses([&] {
-    visit(Json::parse(text, "input", {.bytes = 1 << 20, .depth = 16, .values = 4096, .string_bytes = 4096}));
+    const auto value = braid::io::parse_ordered(text, "input", {}, limits);
+    CHECK(value == nlohmann::ordered_json::parse(text, nullptr, false), "another value than the library's");
   });
   return 0;
 }

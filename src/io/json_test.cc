@@ -1,7 +1,9 @@
 #include "io/json.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "io/ordered_json.h"
 #include "support/error_of.h"
 #include "support/folder.h"
 
@@ -83,8 +85,8 @@ TEST_F(JsonTest, SyntaxErrorsHaveAPosition) {
   EXPECT_EQ(json_error("{\n  \"a\": 1,\n  \"b\": x\n}"),
             "[config.json] is not valid JSON at line 3, column 8; got x\\x0a}");
   EXPECT_EQ(json_error("{\"a\": NaN,\n}"), "[config.json] is not valid JSON at line 2, column 1; got }");
-  EXPECT_EQ(json_error("not json"), "[config.json] is not valid JSON at line 1, column 1; got not json");
-  EXPECT_EQ(json_error("[1"), "[config.json] is not valid JSON at line 1, column 3; got the end of the text");
+  EXPECT_EQ(json_error("not json"), "[config.json] is not valid JSON at column 1; got not json");
+  EXPECT_EQ(json_error("[1"), "[config.json] is not valid JSON at column 3; got the end of the text");
   for (const char* text : {"", "{", "\"", "{\"a\":1}}", "[1,]", "nul", "\"\xff\"", "1e999", "{\"a\" 1}"})
     EXPECT_NE(json_error(text), "") << text;
 }
@@ -98,6 +100,31 @@ TEST_F(JsonTest, LimitsHold) {
   EXPECT_NE(json_error("[1,2,3,4]", {.values = 4}).find("more than 4 values"), std::string::npos);
   EXPECT_NE(json_error("[1,2,3,4]", {.bytes = 8}).find("too large"), std::string::npos);
   EXPECT_NE(json_error("[\"12345\"]", {.string_bytes = 4}).find("string of 5 bytes"), std::string::npos);
+}
+
+TEST_F(JsonTest, OrderedObjectsKeepTheirOrder) {
+  const char* text =
+      R"({"z": [1, -2, 0.5, true, null, {"__float__": "Infinity"}], "a": {"y": "\u00e9", "b": {}}, "z": []})";
+  EXPECT_EQ(parse_ordered(text, "x"), nlohmann::ordered_json::parse(text));
+  EXPECT_EQ(parse_ordered(text, "x").dump(), R"({"z":[],"a":{"y":"é","b":{}}})");
+  EXPECT_EQ(parse_ordered(R"({"__float__": "Infinity"})", "x").dump(), R"({"__float__":"Infinity"})");  // not a number
+}
+
+TEST_F(JsonTest, OrderedObjectsHaveLimits) {
+  const auto error = [](const std::string& text, const std::string& expected = {}, const JsonLimits& limits = {}) {
+    return error_of([&] { parse_ordered(text, "x line 3", expected, limits); });
+  };
+  EXPECT_EQ(error("{\"a\": NaN}"), "[x line 3] is not valid JSON at column 7; got NaN}");
+  EXPECT_EQ(error("{", "a task"), "[x line 3] is not valid JSON at column 2; got the end of the text; expected a task");
+  EXPECT_EQ(error(std::string(100000, '['), "a task"), "[x line 3] is nested deeper than 64 levels");
+  EXPECT_EQ(error(std::string(64, '[') + std::string(64, ']')), "");
+  EXPECT_EQ(error("[1,2,3,4]", {}, {.values = 4}), "[x line 3] has more than 4 values");
+  EXPECT_EQ(error("[1,2,3,4]", {}, {.bytes = 8}), "[x line 3] is too large for JSON; got 9 bytes; expected at most 8");
+  EXPECT_EQ(error("[\"12345\"]", {}, {.string_bytes = 4}), "[x line 3] has a string of 5 bytes");
+  std::string keys = "{\"0\":0";
+  for (int i = 1; i < 5000; ++i) keys += ",\"" + std::to_string(i) + "\":0";
+  EXPECT_EQ(error(keys + "}"), "");
+  EXPECT_EQ(error(keys + ",\"x\":0}"), "[x line 3] has an object of more than 5000 keys");
 }
 
 TEST_F(JsonTest, FilesAreReadAndPlaceholdersNamed) {

@@ -13,6 +13,7 @@
 #include "nn/mamba2.h"
 #include "nn/rank_views.h"
 #include "support/error_of.h"
+#include "support/ranks.h"
 
 namespace braid::nn {
 namespace {
@@ -166,11 +167,8 @@ void add(std::vector<double>& to, const std::vector<double>& from) {
 }
 
 std::vector<PassResult> on_ranks(int ranks, Make make, const Shape4& shape, const SeqMap& whole, const Mode& mode) {
-  std::vector<PassResult> results(static_cast<size_t>(ranks));
-  comm::run_in_process(ranks, {.per_node = ranks}, [&](comm::Group& world) {
-    results[static_cast<size_t>(world.rank())] = pass(make, shape, whole, &world, mode);
-  });
-  return results;
+  return support::on_ranks(ranks, {.per_node = ranks},
+                           [&](comm::Group& world) { return pass(make, shape, whole, &world, mode); });
 }
 
 void expect_near(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {

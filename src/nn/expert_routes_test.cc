@@ -10,6 +10,7 @@
 #include <set>
 
 #include "comm/inproc.h"
+#include "support/ranks.h"
 
 namespace braid::nn {
 namespace {
@@ -113,11 +114,9 @@ Result dispatch(comm::Group& world, const Layout& layout, Dispatcher dispatcher,
 }
 
 std::vector<Result> on_ranks(const Layout& layout, Dispatcher dispatcher, Choose choose) {
-  std::vector<Result> results(static_cast<size_t>(layout.ranks));
-  comm::run_in_process(layout.ranks, {.per_node = layout.per_node}, [&](comm::Group& world) {
-    results[static_cast<size_t>(world.rank())] = dispatch(world, layout, dispatcher, choose(world.rank()));
+  return support::on_ranks(layout.ranks, {.per_node = layout.per_node}, [&](comm::Group& world) {
+    return dispatch(world, layout, dispatcher, choose(world.rank()));
   });
-  return results;
 }
 
 constexpr Layout kLayouts[] = {{1, 1, 1}, {2, 1, 1}, {2, 2, 2}, {4, 2, 1}, {4, 2, 2}, {4, 4, 4}, {8, 4, 2}, {8, 2, 1}};

@@ -9,6 +9,7 @@
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "nn/tensor_parallel.h"
+#include "support/ranks.h"
 
 namespace braid::nn {
 namespace {
@@ -112,11 +113,6 @@ std::vector<double> part_of(const std::vector<double>& whole, int64_t cols, Rang
   return part;
 }
 
-void expect_close(const std::vector<double>& got, const std::vector<double>& want) {
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-4) << i;
-}
-
 constexpr std::pair<int, int> kGrids[] = {{1, 2}, {2, 1}, {2, 2}, {1, 4}, {4, 2}, {2, 4}};
 
 TEST(HiddenParallel, RanksComputeWhatOneDoes) {
@@ -130,12 +126,12 @@ TEST(HiddenParallel, RanksComputeWhatOneDoes) {
       const GridResult own = GridLayer(&grid).pass(seqs);
       const Range all{0, seqs.tokens()}, channels{kChannels / gy * grid.hidden.rank(), kChannels / gy},
           units{kUnits / gx * grid.tensor.rank(), kUnits / gx};
-      expect_close(own.y, part_of(one.y, kChannels, all, channels));
-      expect_close(own.dx, part_of(one.dx, kChannels, all, channels));
-      expect_close(own.dnorm, part_of(one.dnorm, kChannels, {0, 1}, channels));
-      expect_close(own.dup, part_of(one.dup, kChannels, units, channels));
-      expect_close(own.dbias, part_of(one.dbias, kUnits, {0, 1}, units));
-      expect_close(own.ddown, part_of(one.ddown, kUnits, channels, units));
+      support::expect_near(own.y, part_of(one.y, kChannels, all, channels), 2e-4);
+      support::expect_near(own.dx, part_of(one.dx, kChannels, all, channels), 2e-4);
+      support::expect_near(own.dnorm, part_of(one.dnorm, kChannels, {0, 1}, channels), 2e-4);
+      support::expect_near(own.dup, part_of(one.dup, kChannels, units, channels), 2e-4);
+      support::expect_near(own.dbias, part_of(one.dbias, kUnits, {0, 1}, units), 2e-4);
+      support::expect_near(own.ddown, part_of(one.ddown, kUnits, channels, units), 2e-4);
     });
   }
 }

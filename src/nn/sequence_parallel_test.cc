@@ -11,6 +11,7 @@
 #include "core/ref.h"
 #include "nn/tensor_parallel.h"
 #include "support/error_of.h"
+#include "support/ranks.h"
 
 namespace braid::nn {
 namespace {
@@ -96,19 +97,12 @@ struct Layer {
 };
 
 std::vector<LayerResult> on_ranks(int ranks, const SeqMap& seqs, bool shared) {
-  std::vector<LayerResult> results(static_cast<size_t>(ranks));
-  comm::run_in_process(ranks, {.per_node = ranks}, [&](comm::Group& world) {
+  return support::on_ranks(ranks, {.per_node = ranks}, [&](comm::Group& world) {
     SequenceShares shares;
     share_rows(seqs, world.rank(), ranks, shares);
     Layer layer;
-    results[static_cast<size_t>(world.rank())] = layer.pass(&world, seqs, shared ? &shares : nullptr);
+    return layer.pass(&world, seqs, shared ? &shares : nullptr);
   });
-  return results;
-}
-
-void expect_near(const std::vector<double>& got, const std::vector<double>& want) {
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-4) << i;
 }
 
 TEST(SequenceParallel, RanksComputeWhatOneDoes) {
@@ -124,10 +118,10 @@ TEST(SequenceParallel, RanksComputeWhatOneDoes) {
       dup.insert(dup.end(), r.grads[1].begin(), r.grads[1].end());
       for (size_t i = 0; i < dnorm.size(); ++i) dnorm[i] += r.grads[0][i];  // of a share of the tokens each
     }
-    expect_near(y, one.y);
-    expect_near(dx, one.dx);
-    expect_near(dnorm, one.grads[0]);
-    expect_near(dup, one.grads[1]);
+    support::expect_near(y, one.y, 2e-4);
+    support::expect_near(dx, one.dx, 2e-4);
+    support::expect_near(dnorm, one.grads[0], 2e-4);
+    support::expect_near(dup, one.grads[1], 2e-4);
   }
 }
 

@@ -29,14 +29,17 @@ struct BlockWork {
     const double bytes = as_double(2 * pass.sequences * shape.fixed_bytes(pass.caches.ssm));
     const double neighbours =
         step ? 0 : as_double(std::min(s.chunk, pass.tokens)) * (as_double(s.inner()) + as_double(s.groups * s.state));
-    return {.what = "state", .bytes = bytes, .flops = tokens * (4 * state + neighbours)};
+    return {.kind = WorkKind::state, .what = "state", .bytes = bytes, .flops = tokens * (4 * state + neighbours)};
   }
   Work operator()(const nn::AttentionSpec& s) const {
     const double seen = as_double(pass.depth) + as_double(pass.tokens + 1) / 2;  // mean over the new tokens
     const nn::StateShape cache{.kv_heads = s.kv_heads, .kv_dim = s.head_dim};
     const double bytes =
         as_double(pass.sequences * (pass.depth + pass.tokens) * cache.kv_bytes_per_token(pass.caches.kv));
-    return {.what = "keys and values", .bytes = bytes, .flops = tokens * 4 * as_double(s.heads * s.head_dim) * seen};
+    return {.kind = WorkKind::keys_and_values,
+            .what = "keys and values",
+            .bytes = bytes,
+            .flops = tokens * 4 * as_double(s.heads * s.head_dim) * seen};
   }
   Work operator()(const nn::MlpSpec&) const { return {}; }
   Work operator()(const nn::MoeSpec&) const { return {}; }
@@ -82,6 +85,7 @@ std::vector<Work> work_of(models::Model& model, const Pass& pass) {
                  whole = codes::refusal(p->value) ? 0 : flops;
     if (p->experts > 0) {
       Work& w = routed[p->layer];
+      w.kind = WorkKind::experts;
       w.what = "layer " + std::to_string(p->layer) + ": experts";
       w.bytes += bytes * moe[p->layer].share;
       w.flops += flops * moe[p->layer].tokens_each;

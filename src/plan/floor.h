@@ -18,7 +18,10 @@ struct Pass {
   CacheTypes caches{.kv = DType::bf16};
 };
 
+enum class WorkKind { weights, experts, state, keys_and_values };
+
 struct Work {
+  WorkKind kind = WorkKind::weights;
   std::string what{};  // a tensor; the experts of a layer are one row; states and caches by layer
   double bytes = 0;    // read; for states also written
   double flops = 0;    // a multiplication and an addition are two

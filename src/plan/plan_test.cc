@@ -46,7 +46,7 @@ TEST(Floor, ManyTokensActivateAllExpertsAndCostInProportion) {
   models::Model model = small_model();
   const auto experts = [&](int64_t tokens) {
     for (const Work& w : work_of(model, {.tokens = tokens})) {
-      if (w.what.ends_with("experts")) return w;
+      if (w.kind == WorkKind::experts) return w;
     }
     return Work{};
   };

@@ -194,14 +194,6 @@ void zero_layers(Subject& s, int64_t count) {
   }
 }
 
-std::vector<GoldenFolder> unquantised_folders() {
-  std::vector<GoldenFolder> list = all_folders();
-  std::erase_if(list, [](const GoldenFolder& f) {
-    return f.label.find("nvfp4") != std::string::npos || f.label.find("fp8") != std::string::npos;
-  });
-  return list;
-}
-
 // About three quarters.
 int64_t sizes_near(const AxisRange& r) {
   const int64_t size = 3 * r.full / 4 / r.step * r.step;

@@ -23,14 +23,6 @@
 namespace braid::prune {
 namespace {
 
-std::vector<GoldenFolder> folders() {
-  std::vector<GoldenFolder> list = all_folders();
-  std::erase_if(list, [](const GoldenFolder& f) {
-    return f.label.find("nvfp4") != std::string::npos || f.label.find("fp8") != std::string::npos;
-  });
-  return list;
-}
-
 // A folder, its importance, drawn, and the nested model of it as a folder.
 struct Source {
   explicit Source(const std::filesystem::path& folder)
@@ -190,7 +182,8 @@ TEST_P(Nest, CostsAreThoseOfSlices) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Nest, testing::ValuesIn(folders()), [](const auto& test) { return test.param.label; });
+INSTANTIATE_TEST_SUITE_P(All, Nest, testing::ValuesIn(unquantised_folders()),
+                         [](const auto& test) { return test.param.label; });
 
 // Heads stay with what they share, however the scores lie.
 TEST(Order, HeadsStayInTheirGroups) {

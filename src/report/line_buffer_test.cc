@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "sys/utf8.h"
+
 namespace braid::report {
 namespace {
 
@@ -129,7 +131,7 @@ TEST(LineBuffer, AnyBytes) {
       }
       const std::string& text = buffer.text();
       ASSERT_LE(buffer.cursor(), text.size());
-      ASSERT_FALSE(buffer.cursor() < text.size() && (text[buffer.cursor()] & 0xc0) == 0x80);
+      ASSERT_FALSE(buffer.cursor() < text.size() && sys::utf8_continues(text[buffer.cursor()]));
       const LineBuffer::Layout l = buffer.layout(">>> ", 10);
       ASSERT_LT(l.cursor_row, l.rows.size());
       ASSERT_LE(l.cursor_column, 9U);

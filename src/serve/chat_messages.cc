@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "io/ordered_json.h"
 #include "serve/api_error.h"
 #include "sys/error.h"
 
@@ -40,7 +41,7 @@ std::string text_of_content(const ordered_json& content, bool system) {
 ordered_json arguments_of(const std::string& text) {
   const ordered_json shown = {{"arguments", text}};
   try {
-    ordered_json given = parse_json(text, "arguments");
+    ordered_json given = io::parse_ordered(text, "arguments");
     return given.is_object() ? given : shown;
   } catch (const Error&) {
     return shown;

@@ -61,7 +61,7 @@ class LegacyLogprobs {
     const std::string text = text_of(tokenizer_, id);
     tokens_.push_back(text);
     offsets_.push_back(offset_);
-    offset_ += characters_of(text);
+    offset_ += sys::utf8_count(text);
     token_logprobs_.push_back(logprobs ? ordered_json((*logprobs)[0].logprob) : ordered_json());
     if (!logprobs) return top_.push_back(nullptr);
     ordered_json top = ordered_json::object();
@@ -81,10 +81,6 @@ class LegacyLogprobs {
   }
 
  private:
-  static int64_t characters_of(const std::string& text) {
-    return std::ranges::count_if(text, [](char ch) { return (static_cast<unsigned char>(ch) & 0xC0) != 0x80; });
-  }
-
   const text::Tokenizer& tokenizer_;
   int64_t alternatives_, offset_ = 0;
   ordered_json offsets_ = ordered_json::array(), token_logprobs_ = ordered_json::array(),

@@ -14,7 +14,7 @@
 #include "grammar/json_text.h"
 #include "grammar/regex.h"
 #include "grammar/tool_calls.h"
-#include "io/json.h"
+#include "io/ordered_json.h"
 #include "serve/api_error.h"
 #include "serve/fields.h"
 #include "serve/tool_choice.h"
@@ -41,11 +41,7 @@ struct Form {
 
 Form schema_form(const std::string& where, const ordered_json& given) {
   ordered_json schema = given;
-  if (given.is_string()) {
-    const auto& text = given.get_ref<const std::string&>();
-    (void)io::Json::parse(text, where);
-    schema = ordered_json::parse(text, nullptr, false);
-  }
+  if (given.is_string()) schema = io::parse_ordered(given.get_ref<const std::string&>(), where);
   return {where, "schema " + schema.dump(),
           [where, schema](grammar::Builder& b) { return grammar::json_schema(b, schema, where); }};
 }

@@ -4,24 +4,15 @@
 
 #include <random>
 
-#include "io/json.h"
+#include "io/ordered_json.h"
 #include "serve/api_error.h"
 
 namespace braid::serve {
 
 using nlohmann::ordered_json;
 
-namespace {
-constexpr int64_t kKeysMax = 5000;  // an ordered object is searched key by key
-}
-
-ordered_json parse_json(const std::string& text, const char* where) {
-  (void)io::Json::parse(text, where, {.keys = kKeysMax});
-  return ordered_json::parse(text, nullptr, false);
-}
-
 ordered_json parse_body(const std::string& body) {
-  ordered_json json = parse_json(body, "body");
+  ordered_json json = io::parse_ordered(body, "body");
   if (!json.is_object()) refuse("the body is not a JSON object");
   return json;
 }

@@ -8,8 +8,6 @@
 
 namespace braid::serve {
 
-// JSON within the limits of io::Json, whose Error names what is wrong and begins with `where`.
-nlohmann::ordered_json parse_json(const std::string& text, const char* where);
 // The object that a body holds; ApiError or Error for anything else.
 nlohmann::ordered_json parse_body(const std::string& body);
 

@@ -4,13 +4,14 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
+#include "io/ordered_json.h"
 #include "sys/error.h"
 #include "sys/machine.h"
 #include "sys/parallel.h"
+#include "sys/read.h"
 
 namespace braid::sparse {
 namespace {
@@ -18,8 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr size_t kMost = 1000;       // choices of a machine; the oldest is dropped
-constexpr int64_t kBytes = 1 << 20;  // a longer file is none of ours
+constexpr size_t kMost = 1000;      // choices of a machine; the oldest is dropped
+constexpr size_t kBytes = 1 << 20;  // a longer file is none of ours
 
 // Empty if there is no cache folder.
 fs::path file() {
@@ -31,12 +32,12 @@ fs::path file() {
 std::string machine_key() { return fmt::format("{}, {} threads", sys::machine().cpu_name, sys::default_threads()); }
 
 ordered_json read_choices() {
-  std::error_code failed;
-  const auto bytes = fs::file_size(file(), failed);
-  if (failed || bytes > kBytes) return ordered_json::object();
-  std::ifstream in(file());
-  ordered_json all = ordered_json::parse(in, nullptr, false);
-  return all.is_object() ? all : ordered_json::object();
+  try {
+    ordered_json all = io::parse_ordered(sys::read_file(file(), kBytes), "choices");
+    if (all.is_object()) return all;
+  } catch (const Error&) {
+  }
+  return ordered_json::object();
 }
 
 }  // namespace

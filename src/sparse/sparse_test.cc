@@ -1,9 +1,6 @@
 // Choices: a tree that can be checked by hand, packs and plans that change no bit, files that say anything.
 #include <gtest/gtest.h>
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -11,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <sstream>
 
 #include "core/op.h"
 #include "graph/generate.h"
@@ -23,6 +19,8 @@
 #include "sparse/race.h"
 #include "sparse/samples.h"
 #include "sparse/tree.h"
+#include "support/folder.h"
+#include "sys/read.h"
 
 namespace braid::sparse {
 namespace {
@@ -119,17 +117,12 @@ TEST(Race, EveryRunRunsInEveryRound) {
 // Caches of this test alone.
 class CacheFolder {
  public:
-  CacheFolder() : folder_(std::filesystem::temp_directory_path() / fmt::format("braid-sparse-{}", getpid())) {
-    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
-  }
-  ~CacheFolder() {
-    std::filesystem::remove_all(folder_);
-    unsetenv("XDG_CACHE_HOME");
-  }
-  std::filesystem::path file() const { return folder_ / "braid" / "spmm.json"; }
+  CacheFolder() { setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
+  ~CacheFolder() { unsetenv("XDG_CACHE_HOME"); }
+  std::filesystem::path file() const { return folder_.path() / "braid" / "spmm.json"; }
 
  private:
-  std::filesystem::path folder_;
+  const support::Folder folder_;
 };
 
 TEST(Choices, AreKeptAndForeignFilesAreIgnored) {
@@ -139,15 +132,15 @@ TEST(Choices, AreKeptAndForeignFilesAreIgnored) {
   remember("other", ways()[1]);
   ASSERT_NE(remembered("key"), nullptr);
   EXPECT_STREQ(remembered("key")->name, ways()[4].name);
-  for (const char* text : {"", "[1]", "{\"a\": 1}", "{", "null"}) {
+  const std::string deep(1000, '['), long_name = "{\"" + std::string(1 << 20, 'a') + "\": {}}";
+  for (const std::string& text : {std::string(), std::string("[1]"), std::string("{\"a\": 1}"), std::string("{"),
+                                  std::string("null"), deep, long_name}) {
     std::ofstream(folder.file()) << text;
     EXPECT_EQ(remembered("key"), nullptr) << text;
     remember("key", ways()[2]);
     ASSERT_NE(remembered("key"), nullptr) << text;
   }
-  std::stringstream all;
-  all << std::ifstream(folder.file()).rdbuf();
-  std::string damaged = all.str();
+  std::string damaged = sys::read_file(folder.file());
   damaged.replace(damaged.find(ways()[2].name), 2, "xx");
   std::ofstream(folder.file()) << damaged;
   EXPECT_EQ(remembered("key"), nullptr);

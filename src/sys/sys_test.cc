@@ -269,8 +269,8 @@ TEST(Read, FilesPipesAndDevicesWholeOrNotAtAll) {
 }
 
 TEST(Read, LinesComeWithTheirNumbers) {
-  const auto path = std::filesystem::temp_directory_path() / ("braid_lines_" + std::to_string(getpid()));
-  std::ofstream(path) << "\n{}\r\n \t\r\nlast";
+  const support::Folder folder;
+  const auto path = folder.write("lines", "\n{}\r\n \t\r\nlast");
   std::vector<std::pair<std::string, int64_t>> seen;
   const auto read = [&] {
     sys::for_each_line(path, [&](const std::string& line, int64_t number) { seen.emplace_back(line, number); });
@@ -281,7 +281,6 @@ TEST(Read, LinesComeWithTheirNumbers) {
   EXPECT_THROW(read(), Error);
   std::filesystem::create_directory(path);
   EXPECT_THROW(read(), Error);
-  std::filesystem::remove(path);
 }
 
 TEST(Pages, ClearedOnesGiveTheirMemoryBack) {

@@ -205,7 +205,7 @@ std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(cons
       fail(file.where(),
            {.what = fmt::format("token {} is not a piece of SentencePiece", i), .got = printable(piece, 60)});
     for (size_t cut = 1; cut < piece.size(); ++cut) {
-      if ((static_cast<unsigned char>(piece[cut]) & 0xC0) == 0x80) continue;  // inside a character
+      if (sys::utf8_continues(piece[cut])) continue;  // inside a character
       const auto left = ids.find(piece.substr(0, cut)), right = ids.find(piece.substr(cut));
       if (left != ids.end() && right != ids.end()) merges.push_back({(*scores)[i], left->second, right->second});
     }

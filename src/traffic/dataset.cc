@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "io/json.h"
+#include "io/ordered_json.h"
 #include "sys/error.h"
 #include "sys/read.h"
 
@@ -80,12 +80,7 @@ std::vector<Prompt> file_prompts(const std::filesystem::path& file, int64_t coun
     if (std::ssize(read) == count) return;
     const std::string where = fmt::format("{}:{}", name, number);
     constexpr const char* kExpected = "{\"prompt\": text} or {\"messages\": [...]} in every line";
-    try {
-      (void)io::Json::parse(line, where);  // has the limits
-    } catch (const Error&) {               // it counts lines from this one on
-      fail(where, {.what = "this line is not JSON", .got = printable(line, 40), .expected = kExpected});
-    }
-    const ordered_json row = ordered_json::parse(line, nullptr, false);
+    const ordered_json row = io::parse_ordered(line, where, kExpected);
     const bool text = row.is_object() && row.contains("prompt") && row["prompt"].is_string();
     const bool chat = row.is_object() && row.contains("messages") && row["messages"].is_array();
     if (!text && !chat) fail(where, {.what = "not a prompt", .got = printable(line, 40), .expected = kExpected});

@@ -133,7 +133,9 @@ TEST(Traffic, FilesOfPrompts) {
   }
   write("{\"prompt\": \"a\"}\n{\n");
   const std::string error = support::error_of([&] { file_prompts(file, 5, 8); });
-  EXPECT_NE(error.find("prompts.jsonl:2] this line is not JSON; got {; expected {\"prompt\""), error.npos) << error;
+  EXPECT_NE(error.find("prompts.jsonl:2] is not valid JSON at column 2; got the end of the text; expected {\"prompt\""),
+            error.npos)
+      << error;
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "data/batch.h"
@@ -18,6 +17,7 @@
 #include "models/save.h"
 #include "support/models.h"
 #include "sys/interrupt.h"
+#include "sys/read.h"
 #include "train/spike.h"
 #include "train/weight_hash.h"
 
@@ -164,10 +164,6 @@ class TrainerTest : public models::FolderTest {
     std::vector<std::string> lines;
     for (std::string line; std::getline(in, line);) lines.push_back(line);
     return lines;
-  }
-  static std::string bytes_of(const fs::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
   }
   // What held-out evaluation gives for these masters: of batch 0, a mean over its targets.
   double toy_loss(const std::vector<float>& values) const {
@@ -577,7 +573,7 @@ TEST_F(TrainerTest, AStopChangesNoMerge) {
   recipe_.checkpoint = {.every = 2, .keep = 1, .merge = 3};
   const fs::path merged = fs::path(recipe_.out) / "merged" / "model.safetensors";
   const auto whole = train(recipe_);
-  const auto wanted = bytes_of(merged);
+  const auto wanted = sys::read_file(merged);
   fs::remove_all(recipe_.out);
   sys::catch_requests_to_stop();
   std::vector<int64_t> stops = {1, 5};
@@ -590,7 +586,7 @@ TEST_F(TrainerTest, AStopChangesNoMerge) {
   sys::clear_interrupt();
   EXPECT_TRUE(io::is_complete(checkpoint(5)));
   EXPECT_EQ(train(recipe_, checkpoint(5)), whole);
-  EXPECT_EQ(bytes_of(merged), wanted);
+  EXPECT_EQ(sys::read_file(merged), wanted);
   for (const int64_t step : {1, 2, 5}) EXPECT_FALSE(fs::exists(checkpoint(step))) << step;
   // The last step of a shorter run is not a regular checkpoint of the longer one.
   on_step_ = {};
@@ -602,7 +598,7 @@ TEST_F(TrainerTest, AStopChangesNoMerge) {
   recipe_.checkpoint.merge = 3;
   recipe_.steps = 7;
   train(recipe_, checkpoint(5));
-  EXPECT_EQ(bytes_of(merged), wanted);
+  EXPECT_EQ(sys::read_file(merged), wanted);
 }
 
 // Memory is planned for a part of the batch, held out or not.

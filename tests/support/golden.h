@@ -59,6 +59,15 @@ inline std::vector<GoldenFolder> all_folders() {
   return list;
 }
 
+// Those whose matrices are not quantised.
+inline std::vector<GoldenFolder> unquantised_folders() {
+  std::vector<GoldenFolder> list = all_folders();
+  std::erase_if(list, [](const GoldenFolder& f) {
+    return f.label.find("nvfp4") != std::string::npos || f.label.find("fp8") != std::string::npos;
+  });
+  return list;
+}
+
 inline std::string label_of(const testing::TestParamInfo<GoldenFolder>& info) { return info.param.label; }
 
 inline std::unique_ptr<engine::Runner> open_folder(const std::filesystem::path& folder,

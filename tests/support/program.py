@@ -74,6 +74,19 @@ class Case(unittest.TestCase):
         self.addCleanup(holder.cleanup)
         return Path(holder.name)
 
+    @classmethod
+    def shared_folder(cls):
+        """A folder that is removed after the tests of the class; for setUpClass."""
+        holder = tempfile.TemporaryDirectory(prefix="braid-test-")
+        cls.addClassCleanup(holder.cleanup)
+        return Path(holder.name)
+
+    def run_ok(self, *words, **more):
+        """Standard output of `braid WORDS`, which has to end with 0."""
+        done = braid(*words, **more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
     def assertOneLine(self, answer, *says):
         """Exit code 1, and one line on standard error that contains `says`."""
         self.assertEqual(answer.returncode, 1, answer.stderr)

@@ -34,6 +34,12 @@ class Server:
         assert answer.status == status, (answer.status, text)
         return json.loads(text) if "json" in answer.headers["Content-Type"] else text
 
+    def metric(self, name):
+        """The value of /metrics with this name, whatever its labels."""
+        found = re.search(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", self.ask("/metrics"), re.M)
+        assert found, name
+        return float(found[1])
+
     def chat(self, *messages, **more):
         return self.ask("/v1/chat/completions", {"model": "any", "messages": messages, **more})
 

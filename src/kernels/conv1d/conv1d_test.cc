@@ -6,9 +6,12 @@
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "kernels/conv1d/conv1d_ref.h"
+#include "support/run_here.h"
 
 namespace braid {
 namespace {
+
+using support::run_here;
 
 constexpr double kTolerance = 1e-5;
 
@@ -48,12 +51,6 @@ struct Problem {
             .silu = shape.silu};
   }
 };
-
-void run_here(const Conv1dFwd& op) {
-  Arena arena;
-  Ctx ctx{.arena = arena};
-  run(ctx, op);
-}
 
 TEST(Conv1d, EveryRowAgreesWithTheReference) {
   const Case cases[] = {{{5, 0, 1, 2, 3, 40}, 1000, 4},
@@ -207,12 +204,6 @@ struct BwdProblem {
             .silu = shape.silu};
   }
 };
-
-void run_here(const Conv1dBwd& op) {
-  Arena arena;
-  Ctx ctx{.arena = arena};
-  run(ctx, op);
-}
 
 TEST(Conv1dBwd, TheReferenceIsTheDerivative) {
   for (bool silu : {true, false}) {

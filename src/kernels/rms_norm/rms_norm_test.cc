@@ -5,9 +5,12 @@
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "kernels/rms_norm/rms_norm_ref.h"
+#include "support/run_here.h"
 
 namespace braid {
 namespace {
+
+using support::run_here;
 
 constexpr double kBwdTolerance = 1e-4;
 
@@ -102,12 +105,6 @@ struct BwdProblem {
             .groups = shape.groups};
   }
 };
-
-void run_here(const RmsNormBwd& op) {
-  Arena arena;
-  Ctx ctx{.arena = arena};
-  run(ctx, op);
-}
 
 TEST(RmsNormBwd, EveryRowAgreesWithTheReference) {
   for (const Case& c : kCases) {

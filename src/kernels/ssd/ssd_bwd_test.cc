@@ -7,9 +7,12 @@
 #include "kernels/ssd/ssd.h"
 #include "kernels/ssd/ssd_ref.h"
 #include "kernels/ssd/ssd_rows.h"
+#include "support/run_here.h"
 
 namespace braid {
 namespace {
+
+using support::run_here;
 
 constexpr double kTolerance = 1e-4, kBf16Tolerance = 0.05;
 
@@ -78,12 +81,6 @@ struct Problem {
             .dt_max = dt_max};
   }
 };
-
-void run_here(const SsdBwd& op, int threads = 2) {
-  Arena arena;
-  Ctx ctx{.arena = arena, .threads = threads};
-  run(ctx, op);
-}
 
 using Complex = std::complex<double>;
 
@@ -203,7 +200,7 @@ TEST(SsdBwd, ClampedStepsHaveNoSlope) {
   p.dt_min = 0.3f;
   p.dt_max = 0.9f;
   sweep(p.op(), kTolerance);
-  run_here(p.op());
+  run_here(p.op(), 2);
   int64_t still = 0;
   for (int64_t i = 0; i < 80; ++i) still += element(p.op().ddt, i) == 0;
   EXPECT_GT(still, 20);
@@ -224,7 +221,7 @@ TEST(SsdBwd, ExtremesStayFinite) {
 TEST(SsdBwd, WritesItsColumnsOnly) {
   Problem p({{9, 4}, 4, 12, 2, 8, 4});
   for (int64_t i = 0; i < p.ddt.view().count(); ++i) set_element(p.ddt.mut(), i, 77);
-  run_here(p.op());
+  run_here(p.op(), 2);
   for (int64_t t = 0; t < 13; ++t) {
     for (int64_t column : {0, 1, 6}) EXPECT_EQ(element(p.ddt.view(), t * 7 + column), 77);
   }
@@ -241,7 +238,7 @@ TEST(SsdBwd, CutsBetweenSequencesChangeNoBit) {
     for (View* v : {&op.dy, &op.x, &op.b, &op.c, &op.dt}) *v = v->slice(0, seq.start, seq.len);
     for (MutView* v : {&op.dx, &op.db, &op.dc, &op.ddt}) *v = v->slice(0, seq.start, seq.len);
     op.seqs = &one;
-    run_here(op);
+    run_here(op, 2);
   }
   for (const auto& [got, want] : {std::pair{&parts.dfused, &whole.dfused},
                                   {&parts.ddt, &whole.ddt},

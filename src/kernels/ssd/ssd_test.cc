@@ -12,9 +12,12 @@
 #include "core/ref.h"
 #include "kernels/ssd/ssd_ref.h"
 #include "kernels/ssd/ssd_stored.h"
+#include "support/run_here.h"
 
 namespace braid {
 namespace {
+
+using support::run_here;
 
 constexpr double kTolerance = 5e-5;
 
@@ -69,13 +72,6 @@ struct Problem {
     return op;
   }
 };
-
-template <class Op>
-void run_here(const Op& op) {
-  Arena arena;
-  Ctx ctx{.arena = arena};
-  run(ctx, op);
-}
 
 // Tokens [begin, begin + n) of a problem with one sequence, on its own state.
 template <class Op>

@@ -1,0 +1,20 @@
+// JSON whose objects keep the order of their keys, which templates print and grammars follow: requests, conversations,
+// schemas, lines of data sets. With limits, as io/json.h has them, but strict: NaN and Infinity are refused.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "io/json.h"
+
+namespace braid::io {
+
+inline constexpr int64_t kOrderedKeysMax = 5000;  // of one object, which is searched key by key
+
+// Error when the text is not JSON or exceeds a limit; it begins with `where`, and where the text is not JSON, it ends
+// with what was `expected`.
+nlohmann::ordered_json parse_ordered(std::string_view text, const std::string& where, std::string expected = {},
+                                     JsonLimits limits = {.keys = kOrderedKeysMax});
+
+}  // namespace braid::io
