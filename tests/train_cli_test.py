@@ -306,6 +306,15 @@ class Train(TrainCase):
         self.refused(*text, "steps=3", "--resume", "auto", says="content of the data is")
         done = self.trained(*text, "steps=3", "--resume", "auto", "--force")
         self.assertIn("--force: content of the data is", done.stderr)
+        # One word of many, in batches that the run is far from.
+        self.out = self.root / "long"
+        words = ("the cat sat on the mat " * 4000).split()
+        (self.root / "corpus.txt").write_text(" ".join(words))
+        self.trained(*text)
+        self.assertIn(": \"all ", (self.out / "checkpoints" / "step-00000002" / "training" / "manifest.json").read_text())
+        words[len(words) // 2 + 1] = "dog"
+        (self.root / "corpus.txt").write_text(" ".join(words))
+        self.refused(*text, "steps=3", "--resume", "auto", says="content of the data is")
 
     def test_an_adapter_does_not_resume_on_another_model(self):
         model = self.root / "model"

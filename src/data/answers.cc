@@ -1,12 +1,14 @@
 #include "data/answers.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "data/chat.h"
+#include "data/content.h"
 #include "data/lines.h"
 #include "io/json.h"
 #include "io/ordered_json.h"
@@ -221,6 +223,14 @@ void AnswersSource::row(int64_t index, RowWriter& out) const {
     }
     out.rate(answers_.ratings[static_cast<size_t>(i)], logprobs);
   }
+}
+
+uint64_t AnswersSource::content(int threads) const {
+  uint64_t hash = mix(answers_.corpus.content(threads), hash_of(std::span(answers_.logprobs)));
+  for (const Rating& r : answers_.ratings) {
+    for (const double value : {r.reward, r.mean, r.deviation}) hash = mix(hash, std::bit_cast<uint64_t>(value));
+  }
+  return hash;
 }
 
 }  // namespace braid::data

@@ -48,6 +48,7 @@ class AnswersSource final : public Source {
       : answers_(std::move(answers)), chosen_(std::move(chosen)) {}
   int64_t rows() const override { return std::ssize(chosen_); }
   void row(int64_t index, RowWriter& out) const override;
+  uint64_t content(int threads) const override;
 
  private:
   Answers answers_;

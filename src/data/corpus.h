@@ -33,8 +33,12 @@ class Corpus {
     std::span<const uint8_t> trained;
   };
   Tokens read(int64_t document, int64_t first, int64_t count, std::vector<int32_t>& space) const;
+  // Of all tokens, where documents begin, and what is trained (content.h).
+  uint64_t content(int threads) const;
 
  private:
+  std::span<const int32_t> ids(int64_t from, int64_t count, std::vector<int32_t>& space) const;
+
   std::optional<io::TokenFile> file_;
   std::vector<int32_t> ids_;
   std::vector<int64_t> begins_{0};

@@ -1,7 +1,9 @@
 #include "data/ids_source.h"
 
+#include <span>
 #include <vector>
 
+#include "data/content.h"
 #include "sys/error.h"
 
 namespace braid::data {
@@ -30,6 +32,14 @@ void IdsSource::row(int64_t index, RowWriter& out) const {
   std::vector<int32_t>& row = out.scratch().ids;
   row.assign(ids, ids + width);
   out.add(row, 0, width - 1);
+}
+
+uint64_t IdsSource::content(int threads) const {
+  const int64_t* ids = batches_.as<int64_t>();
+  const uint64_t hash = hash_in_parts(threads, batches_.shape.count(), [&](int64_t from, int64_t count) {
+    return hash_of(std::span(ids + from, static_cast<size_t>(count)));
+  });
+  return mix(mix(hash, static_cast<uint64_t>(batches_.dim(1))), static_cast<uint64_t>(batches_.dim(2)));
 }
 
 }  // namespace braid::data

@@ -15,6 +15,7 @@ class IdsSource final : public Source {
   IdsSource(const std::filesystem::path& path, int64_t vocabulary);
   int64_t rows() const override { return batches_.dim(0) * batches_.dim(1); }
   void row(int64_t index, RowWriter& out) const override;
+  uint64_t content(int threads) const override;
   bool in_order() const override { return true; }
 
   int64_t batch() const { return batches_.dim(1); }

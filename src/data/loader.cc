@@ -66,6 +66,14 @@ int64_t Loader::steps_per_epoch() const {
   return steps;
 }
 
+uint64_t Loader::content(int threads) const {
+  uint64_t hash = 0;
+  for (const Part& part : parts_) {
+    if (const uint64_t own = part.source->content(threads); own != 0) hash = mix(hash, own);
+  }
+  return hash;
+}
+
 std::optional<double> Loader::entropy_floor() const {
   return parts_.size() == 1 ? parts_[0].source->entropy_floor() : std::nullopt;
 }

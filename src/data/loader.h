@@ -65,7 +65,10 @@ class Loader {
   int64_t length() const { return rules_.length; }
   int64_t steps_per_epoch() const;  // rounded up: the first step of the second epoch may begin with a row of the first;
                                     // 0: endless
-  std::optional<double> entropy_floor() const;                   // of a single generated source
+  std::optional<double> entropy_floor() const;  // of a single generated source
+  // A hash of all that files say, in one pass over them on so many threads; 0 where all is generated. Not of how rows
+  // are made of it.
+  uint64_t content(int threads) const;
   std::span<const std::string> notes() const { return notes_; }  // for the user, a line each
 
  private:

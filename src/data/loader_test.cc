@@ -53,6 +53,34 @@ TEST_F(LoaderTest, IdsComeInTheirOrder) {
   EXPECT_EQ(loader.batch(4).ids, batch.ids);  // and again from the first
 }
 
+// Any token, any boundary and nothing else, on any number of threads.
+TEST_F(LoaderTest, AllThatFilesSayIsContent) {
+  const std::vector<int32_t> all(300'000, 7);
+  const auto content = [&](const std::string& name, size_t first, size_t changed = 1 << 30, int64_t batch = 2) {
+    std::vector<int32_t> ids = all;
+    if (changed < ids.size()) ids[changed] = 8;
+    io::TokenFileWriter writer(folder_ / name, 50);
+    writer.add(std::span(ids).first(first));
+    writer.add(std::span(ids).subspan(first));
+    writer.finish();
+    const Loader loader =
+        open({.path = folder_ / name, .batch = batch, .length = 16, .seed = first}, {.vocabulary = 50});
+    EXPECT_EQ(loader.content(1), loader.content(3));
+    return loader.content(1);
+  };
+  std::set<uint64_t> seen{content("whole", 1000), content("boundary", 1001)};
+  for (const size_t at : {0, 1, 65535, 65536, 150'001, 299'998, 299'999})
+    seen.insert(content("changed" + std::to_string(at), 1000, at));
+  EXPECT_EQ(seen.size(), 9u);
+  EXPECT_EQ(content("again", 1000, 1 << 30, 3), content("whole-again", 1000));
+  const auto ids_content = [&](int64_t steps, int64_t batch, int64_t width) {
+    return open({.kind = "ids", .path = ids_file(steps, batch, width)}, {.vocabulary = 1000}).content(2);
+  };
+  EXPECT_NE(ids_content(3, 2, 5), ids_content(2, 3, 5));
+  EXPECT_EQ(ids_content(3, 2, 5), ids_content(3, 2, 5));
+  EXPECT_EQ(open({.kind = "markov", .batch = 3, .length = 16}, {.vocabulary = 50}).content(2), 0u);
+}
+
 TEST_F(LoaderTest, IdsOfAnotherFormAreRefused) {
   const std::string path = ids_file(3, 2, 5);
   const auto error = [&](const DataSpec& spec, int64_t vocabulary) {

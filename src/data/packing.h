@@ -21,6 +21,7 @@ class StreamSource final : public Source {
   StreamSource(Corpus corpus, std::vector<int64_t> documents, const RowRules& rules);
   int64_t rows() const override { return (ends_.back() + length_ - 1) / length_; }
   void row(int64_t index, RowWriter& out) const override;
+  uint64_t content(int threads) const override { return corpus_.content(threads); }
 
  private:
   Corpus corpus_;
@@ -35,6 +36,7 @@ class PackedSource final : public Source {
   PackedSource(Corpus corpus, const std::vector<int64_t>& documents, const RowRules& rules);
   int64_t rows() const override { return std::ssize(rows_) - 1; }
   void row(int64_t index, RowWriter& out) const override;
+  uint64_t content(int threads) const override { return corpus_.content(threads); }
   int64_t shortened() const { return shortened_; }  // conversations that were truncated
 
  private:

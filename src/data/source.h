@@ -46,6 +46,8 @@ class Source {
   virtual ~Source() = default;
   virtual int64_t rows() const = 0;  // of one epoch; 0: endless
   virtual void row(int64_t index, RowWriter& out) const = 0;
+  // A hash of all that its file says (content.h), in one pass on so many threads. 0: there is none; its words say all.
+  virtual uint64_t content(int /*threads*/) const { return 0; }
   virtual bool in_order() const { return false; }  // its rows are not shuffled
   // The lowest loss that any model can reach, in nats per trained token, for sources whose distribution is known.
   virtual std::optional<double> entropy_floor() const { return std::nullopt; }

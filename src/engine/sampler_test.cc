@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/philox.h"
+#include "engine/ranking.h"
 #include "support/error_of.h"
 
 namespace braid::engine {
@@ -169,6 +170,20 @@ TEST(Sampler, DrawsAreThoseOfAFullSort) {
       }
     }
   }
+}
+
+TEST(Sampler, OnlyWhatIsLookedAtIsSorted) {
+  std::vector<Candidate> list;
+  for (int32_t i = 0; i < 100000; ++i) list.push_back({static_cast<float>(i * 7919 % 100003), i});
+  Ranking ranking(list);
+  std::sort(list.begin(), list.end(), better);
+  EXPECT_EQ(ranking.sorted(), 0u);
+  for (const size_t i : {0, 63, 64, 300, 5000}) {
+    EXPECT_EQ(ranking.at(i).id, list[i].id);
+    EXPECT_LE(ranking.sorted(), std::max<size_t>(64, 4 * i));
+  }
+  EXPECT_EQ(ranking.at(list.size() - 1).id, list.back().id);
+  EXPECT_EQ(ranking.sorted(), list.size());
 }
 
 TEST(Sampler, NonFiniteLogitsFailTheRun) {

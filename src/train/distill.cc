@@ -6,6 +6,7 @@
 #include "models/load.h"
 #include "models/presets.h"
 #include "sys/error.h"
+#include "sys/parallel.h"
 #include "text/gguf_vocabulary.h"
 #include "text/tokenizer.h"
 #include "train/origin.h"
@@ -25,7 +26,7 @@ nn::Teacher weights_of(const DistillRecipe& recipe) {
 std::string made_of(const Recipe& recipe, const data::Loader& data) {
   const nlohmann::ordered_json j = {
       {"teacher", fmt::format("{:016x}", sample_hash(models::find_weights(recipe.distill.teacher).weights))},
-      {"data", fmt::format("{:016x}", sample_hash(data))},
+      {"data", content_of(data, sys::default_threads())},
       {"temperature", recipe.distill.temperature},
       {"top_k", recipe.distill.top_k},
       {"dtype", recipe.dtype}};

@@ -160,6 +160,32 @@ TEST_F(GraphTasksTest, EveryParameterLearnsInEveryTask) {
   expect();
 }
 
+// One step of Muon changes every matrix otherwise than AdamW does, and nothing else; more of them learn.
+TEST_F(GraphTasksTest, MuonIsForTheMatricesOfANetwork) {
+  for (const char* model : {"gcn", "sage", "gin", "gat", "edgeconv", "monet"}) {
+    data(blocks(), "node", model);
+    recipe_.steps = 1;
+    const auto at_first = graph_objective(recipe_);
+    const auto step = [&](const char* kind) {
+      recipe_.optimizer.kind = kind;
+      train();
+      return weights_;
+    };
+    const std::vector<float> adamw = step("adamw"), muon = step("muon");
+    int64_t matrices = 0;
+    for (const models::MasterTensor& t : at_first->masters().tensors()) {
+      const bool same =
+          std::equal(adamw.begin() + t.offset, adamw.begin() + t.offset + t.count(), muon.begin() + t.offset);
+      EXPECT_NE(same, t.matrix) << model << " " << t.name;
+      matrices += t.matrix ? 1 : 0;
+    }
+    EXPECT_GE(matrices, 2) << model;
+    recipe_.steps = 40;
+    step("muon");
+    EXPECT_LT(losses_.back(), 0.8 * losses_.front()) << model;
+  }
+}
+
 using Links2 = std::set<std::pair<int32_t, int32_t>>;
 Links2 pairs_of(const graph::Csr& csr) {
   Links2 pairs;

@@ -98,9 +98,9 @@ void check_graph(const Recipe& recipe) {
 std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>& params) {
   std::vector<models::MasterTensor> list;
   for (const gnn::LayerParam& p : params) {
-    const bool vector = !p.matrix && p.shape.rank == 1;
+    const ParamRole of_others = p.shape.rank == 1 ? ParamRole::bias : ParamRole::none;
     list.push_back({.name = p.name,
-                    .role = vector ? ParamRole::bias : ParamRole::none,
+                    .role = p.matrix ? ParamRole::graph_map : of_others,
                     .shape = p.shape,
                     .matrix = p.matrix,
                     .transposed = p.transposed});
@@ -114,6 +114,7 @@ GraphWeights::GraphWeights(const Recipe& recipe, const std::vector<gnn::LayerPar
   for (const gnn::LayerParam& p : params) count += static_cast<double>(p.shape.count());
   need_memory(state_bytes(recipe, count).sum(), 0, sys::memory_available());
   params_ = masters_.own(tensors_of(params));
+  for (Param& p : params_) p.role = masters_.tensor_of(p).role;
   recipe.graph.init.empty() ? initialise(params) : load(recipe.graph.init);
   masters_.round(1);
 }

@@ -61,8 +61,7 @@ Projection::Projection(int64_t teacher, int64_t student, int64_t uses, uint64_t 
 }
 
 void Projection::step(const OptimizerRecipe& recipe, double lr) {
-  Arena arena;
-  Ctx ctx{.arena = arena, .threads = 1};
+  Ctx ctx{.arena = arena_, .threads = 1};
   const Shape flat{std::ssize(values_)};
   for (size_t i = values_.size(); i < gradients_.size(); ++i) gradients_[i % values_.size()] += gradients_[i];
   run(ctx, AdamwStep{.g = view_of(gradients_.data(), flat),

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "core/arena.h"
 #include "core/param.h"
 #include "core/tensor.h"
 #include "models/model.h"
@@ -21,7 +22,10 @@ namespace braid::train {
 
 // w [teacher's width, student's width], normal with deviation 1 / sqrt(student's width) at the start, trained by AdamW
 // without decay at the rate of the run. Every layer is a use of it with a gradient of its own: added up layer by layer,
-// they do not depend on how a batch is cut. The gradient does not count in the norm that is clipped.
+// they do not depend on how a batch is cut.
+//
+// An exception to what the loop does with parameters, as it is none of the model's: its gradient is neither clipped nor
+// counted in the norm, no running mean follows it, and spikes are seen in the loss alone.
 class Projection {
  public:
   Projection(int64_t teacher, int64_t student, int64_t uses, uint64_t seed);
@@ -44,6 +48,7 @@ class Projection {
   std::vector<float> values_, gradients_, first_, second_;
   int64_t updates_ = 0;
   std::vector<Param> uses_;
+  Arena arena_;  // of its steps
 };
 
 // After each layer of the student: how many layers of the teacher have run then, in proportion.

@@ -17,6 +17,7 @@
 #include "prune/write.h"
 #include "sys/error.h"
 #include "sys/memory.h"
+#include "sys/parallel.h"
 #include "train/balance.h"
 #include "train/origin.h"
 #include "train/rehearsal.h"
@@ -149,8 +150,7 @@ void Language::open_data(const models::Config& config, const data::Reading& read
   need_rows(recipe_, held_out_->rows());
 }
 
-// The content of the data from a few batches, so that another file under the same name is noticed, and the model's
-// config.
+// The content of the data, so that another file under the same name is noticed, and the model's config.
 Facts Language::facts() const {
   Facts facts;
   const io::Json config = io::Json::read(origin_ / "config.json");
@@ -160,7 +160,7 @@ Facts Language::facts() const {
     facts.emplace_back("weights of the model", fmt::format("\"{:016x}\"", sample_hash(origin_)));
   if (data_) {
     facts.emplace_back("steps per epoch", std::to_string(data_->steps_per_epoch()));
-    facts.emplace_back("content of the data", fmt::format("\"{:016x}\"", sample_hash(*data_)));
+    facts.emplace_back(kContent, fmt::format("\"{}\"", content_of(*data_, sys::default_threads())));
   }
   if (nested_) facts.emplace_back("nested.json", nlohmann::json(nested_->file()).dump());
   if (!recipe_.distill.teacher.empty()) {
@@ -338,20 +338,29 @@ void Language::predict(nn::Run& run, const Tensor& x, const Tensor& ids, const T
   for (size_t i = 0; i < steps; ++i) put(kMtpNames[i], own.mtp[i], static_cast<double>(own_totals.mtp[i]));
 }
 
-// The mean of the prediction block's steps, what the routers did in this step, and the moves of their selection biases.
+// The factor of z_loss, held out of each budget too, and the mean of the prediction block's steps. Of a budget there is
+// no such mean: its name would be that of a step.
+void Language::complete(Sums& sums) {
+  const LossRecipe& loss = recipe_.loss;
+  if (loss.z > 0) {
+    sums["z_loss"].sum *= loss.z;
+    for (size_t b = 0; nested_ && held_out_batch_ && b < nested_->count(); ++b)
+      sums[nested_->metric("z_loss", b)].sum *= loss.z;
+  }
+  if (loss.mtp_scale == 0) return;
+  double mean = 0;
+  for (size_t i = 0; i < static_cast<size_t>(loss.mtp_steps); ++i)
+    mean += sums.mean(kMtpNames[i]) / static_cast<double>(loss.mtp_steps);
+  sums["mtp_loss"].sum = mean;
+}
+
+// What the routers did in this step, and the moves of their selection biases.
 void Language::finish(bool updated, Sums& sums) {
   if (task_) task_->finish(static_cast<int64_t>(draws_.step), updated);
   if (rollouts_) rollouts_->report(sums);
   const LossRecipe& loss = recipe_.loss;
   if (nested_) sums["budget"].sum = nested_->share(budget_);
   if (loop_) sums["loop_steps"].sum = static_cast<double>(depth_.steps);
-  if (loss.z > 0) sums["z_loss"].sum *= loss.z;
-  if (loss.mtp_scale > 0) {
-    double mean = 0;
-    for (size_t i = 0; i < static_cast<size_t>(loss.mtp_steps); ++i)
-      mean += sums.mean(kMtpNames[i]) / static_cast<double>(loss.mtp_steps);
-    sums["mtp_loss"].sum = mean;
-  }
   if (mesh_ && !routers_.layers.empty()) share_routers(*mesh_, routers_);
   add_metrics(loss, totals_.tokens, routers_, sums);
   if (updated) move_biases(loss, routers_, trained_->masters);

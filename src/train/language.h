@@ -45,6 +45,7 @@ class Language final : public Objective {
   double flops_per_token() const override { return flops_; }
   void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override;
   void run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums) override;
+  void complete(Sums& sums) override;
   void finish(bool updated, Sums& sums) override;
   void write(std::span<const float> values, const std::filesystem::path& folder) override;
   std::filesystem::path weights_in(const std::filesystem::path& folder) const override;

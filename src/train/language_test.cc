@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "core/integers.h"
 #include "io/token_file.h"
@@ -46,12 +47,14 @@ class LanguageTest : public models::FolderTest {
         n += values.front()[i] != values.back()[i] ? 1 : 0;
       return n;
     }
-    double metric(size_t step, const std::string& name) const {  // NaN if there is none
-      for (const auto& [key, value] : logs.at(step).metrics) {
+    static double metric(const std::vector<std::pair<const char*, double>>& metrics,
+                         const std::string& name) {  // NaN if there is none
+      for (const auto& [key, value] : metrics) {
         if (key == name) return value;
       }
       return std::nan("");
     }
+    double metric(size_t step, const std::string& name) const { return metric(logs.at(step).metrics, name); }
   };
   Run train(int threads = 1) {
     std::filesystem::remove_all(recipe_.out);
@@ -257,6 +260,56 @@ TEST_F(LanguageTest, AChangedConfigIsADifference) {
     ++words;
   }
   EXPECT_GT(words, 8);
+}
+
+// One token in the middle, far from the batches of the first steps.
+TEST_F(LanguageTest, AnyTokenIsContentOfTheData) {
+  recipe_.data.kind = "indexed";
+  const auto content = [&](const char* name, size_t changed) {
+    std::vector<int32_t> ids(200'000, 7);
+    if (changed < ids.size()) ids[changed] = 8;
+    io::TokenFileWriter corpus(folder_ / name, 50);
+    corpus.add(ids);
+    corpus.finish();
+    recipe_.data.path = (folder_ / name).string();
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    for (const auto& [fact, value] : Language(recipe_, ctx).facts()) {
+      if (fact == kContent) return value;
+    }
+    return std::string();
+  };
+  const std::string whole = content("whole", 200'000);
+  EXPECT_TRUE(whole.starts_with("\"all ")) << whole;
+  EXPECT_EQ(content("again", 200'000), whole);
+  EXPECT_NE(content("changed", 123'457), whole);
+}
+
+// Of the same rows: factors and means are those of training, over one held-out batch or two.
+TEST_F(LanguageTest, HeldOutTermsAreThoseOfTraining) {
+  write_hybrid();
+  io::TokenFileWriter corpus(folder_ / "corpus", 50);
+  for (int32_t i = 0; i < 40; ++i) corpus.add(std::vector<int32_t>(static_cast<size_t>(3 + i * 7 % 13), i));
+  corpus.finish();
+  recipe_.data.kind = "indexed";
+  recipe_.data.path = recipe_.eval.data = (folder_ / "corpus").string();
+  recipe_.optimizer.lr = 0;
+  recipe_.loss = {.mtp_steps = 2, .mtp_scale = 0.3, .z = 0.01};
+  recipe_.steps = 2;
+  recipe_.eval.every = 1;
+  recipe_.eval.batches = 1;
+  const Run once = train();
+  recipe_.eval.batches = 2;
+  const Run both = train();
+  for (const char* name : {"z_loss", "mtp_loss_1", "mtp_loss_2", "mtp_loss"}) {
+    const double first = once.metric(0, name), second = once.metric(1, name);
+    EXPECT_GT(first, 0) << name;
+    EXPECT_NEAR(Run::metric(once.held_out.at(0).metrics, name), first, 1e-6 * first) << name;
+    const double mean = Run::metric(both.held_out.at(0).metrics, name);
+    EXPECT_GT(mean, std::min(first, second)) << name;
+    EXPECT_LT(mean, std::max(first, second)) << name;
+  }
+  EXPECT_NEAR(once.metric(0, "mtp_loss"), (once.metric(0, "mtp_loss_1") + once.metric(0, "mtp_loss_2")) / 2, 1e-9);
 }
 
 // Without a step between them: different batches from training, and all their tokens.

@@ -14,8 +14,12 @@ namespace braid::train {
 
 using Facts = std::vector<std::pair<std::string, std::string>>;  // names with values as JSON
 
+// The fact of what the data says (weight_hash.h). Of files it begins with the second. Checkpoints of versions that
+// compared a few batches lack that, which differences() says in one line: whether the data changed is not known.
+inline constexpr const char *kContent = "content of the data", *kAllOfFiles = "all ";
+
 // Leaves out what may change on a resume: `out`, `steps`, `accumulate`, `schedule.decay` and the tables memory, eval,
-// log and checkpoint.
+// log, checkpoint and parallel.
 // Paths are as seen from `run`, the folder of the run (recipe_paths.h).
 Facts manifest_of(const Recipe& recipe, const Facts& facts, const std::filesystem::path& run);
 std::string manifest_text(const Facts& manifest);

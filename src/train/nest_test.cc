@@ -10,6 +10,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/tape.h"
@@ -174,13 +176,13 @@ Recipe recipe_of(const fs::path& init, const fs::path& out) {
 }
 
 // The checkpoint at the end.
-fs::path train(const Recipe& recipe, const fs::path& from = {}) {
+fs::path train(const Recipe& recipe, const fs::path& from = {}, const Watcher& watcher = {}) {
   Arena arena;
   Ctx ctx{.arena = arena, .threads = 1};
   Language language(recipe, ctx);
   Trainer trainer(recipe, language, ctx);
   if (!from.empty()) trainer.resume(from);
-  EXPECT_EQ(trainer.train({}), Outcome::finished);
+  EXPECT_EQ(trainer.train(watcher), Outcome::finished);
   return list_checkpoints(recipe.out).back();
 }
 
@@ -221,6 +223,26 @@ TEST(NestedModels, OneTrainsAsItsSlice) {
                    end = slice_of(whole, "0.6", place.path() / (taught ? "end-taught" : "end"));
     EXPECT_EQ(different(end, apart), std::vector<std::string>{});
     EXPECT_GT(different(end, slice).size(), 10u);
+  }
+}
+
+// Each budget's terms of the held-out loss have the factors that those of all have.
+TEST(NestedModels, TermsHeldOutAreTheMeansOverBudgets) {
+  const support::Folder place;
+  Recipe r = recipe_of(nested_hybrid(place.path() / "nested").folder, place.path() / "out");
+  r.nest.budgets = {1, 0.6, 0.5};
+  r.loss.mtp_scale = 0.3;
+  r.loss.z = 0.01;
+  r.steps = 1;
+  r.eval = {.every = 1, .batches = 2};
+  std::map<std::string, double> held;
+  train(r, {}, {.held_out = [&](const HeldOutLog& log) { held.insert(log.metrics.begin(), log.metrics.end()); }});
+  for (const auto& [name, part] :
+       {std::pair<std::string, std::string>{"z_loss", "z_loss"}, {"mtp_loss", "mtp_loss_1"}}) {
+    EXPECT_GT(held.at(name), 0) << name;
+    EXPECT_NEAR(held.at(name), (held.at(part + "_1") + held.at(part + "_0.6") + held.at(part + "_0.5")) / 3,
+                1e-6 * held.at(name))
+        << name;
   }
 }
 

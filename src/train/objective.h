@@ -60,6 +60,8 @@ class Objective {
   virtual void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) = 0;
   // The same for all parts of a batch of this rank: one after the other, unless ranks of a pipeline take turns.
   virtual void run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums);
+  // Of all parts of a step, or of all held-out batches: factors and means that the sums lack.
+  virtual void complete(Sums& /*sums*/) {}
   // After the optimiser, or instead of it if the step was skipped: the objective's own updates, and sums of the whole
   // step.
   virtual void finish(bool updated, Sums& sums) = 0;

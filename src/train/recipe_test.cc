@@ -34,6 +34,14 @@ TEST(Recipe, WordsAreReadAndTheRestKeepsItsDefault) {
   EXPECT_EQ(r.precision_weight_scales, "2d");
 }
 
+// Every run over a corpus leaves out the same tokens, unless it asks for others.
+TEST(Recipe, GoldfishDoesNotFollowTheSeed) {
+  const auto spec = [](const char* words) { return data_spec(read_recipe(io::parse_toml(words, "r.toml"))); };
+  EXPECT_EQ(spec("seed = 7\n").seed, 7u);
+  EXPECT_EQ(spec("seed = 7\n").goldfish.seed, 0u);
+  EXPECT_EQ(spec("seed = 7\n[loss]\ngoldfish_seed = 5\n").goldfish.seed, 5u);
+}
+
 TEST(Recipe, PartsOfLowPrecisionCanBeLeftOut) {
   const Recipe r = read_recipe(io::parse_toml(
       "[precision]\nrecipe = \"nvfp4\"\nstochastic = false\nhadamard = false\nweight_scales = \"1d\"\n", "r.toml"));

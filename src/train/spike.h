@@ -11,7 +11,8 @@ class SpikeWindow {
  public:
   SpikeWindow(int64_t size, std::vector<double>& values) : size_(size), values_(values) {}
   // 0 while the window is not full. The deviation is at least kFloor times the mean's magnitude: in a window of nearly
-  // equal values, every change would otherwise stand out.
+  // equal values, every change would otherwise stand out. A window of zeros, as answers without an advantage leave it,
+  // has no scale: nothing stands out.
   double z_score(double value) const;
   void push(double value);
   bool full() const { return static_cast<int64_t>(values_.size()) >= size_; }

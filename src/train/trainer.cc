@@ -211,6 +211,7 @@ StepLog Trainer::step() {
   if (mesh_) mesh_->begin_gradients(masters, sums_);
   parts(rows, true);
   mesh_ ? mesh_->end_gradients(masters, sums_, ctx_.threads) : masters.sum_uses(ctx_.threads);
+  objective_.complete(sums_);
   StepLog log{.step = progress_.step + 1, .steps = recipe_.steps, .loss = sums_.mean("loss")};
   if (!std::isfinite(log.loss)) give_up("the loss");
   const auto squares = [&](const Range& of) { return optimizer_.squared_norm(ctx_, of); };
@@ -289,21 +290,32 @@ void Trainer::give_up(const char* what) {
             .hint = "--resume auto --force with a lower optimizer.lr"});
 }
 
+// The mean in the place of the weights, for as long as this lives: a signal may end a held-out pass, and what is saved
+// then are the weights. Needs no extra memory.
+class Trainer::MeanInPlace {
+ public:
+  explicit MeanInPlace(Trainer& trainer) : trainer_(trainer) { exchange(); }
+  ~MeanInPlace() { exchange(); }
+  MeanInPlace(const MeanInPlace&) = delete;
+  MeanInPlace& operator=(const MeanInPlace&) = delete;
+
+ private:
+  void exchange() {
+    models::MasterWeights& masters = trainer_.objective_.masters();
+    trainer_.mean_.exchange(masters.values(), trainer_.ctx_.threads);
+    for (const Range& own : trainer_.own_values()) masters.round(own, trainer_.ctx_.threads);
+  }
+  Trainer& trainer_;
+};
+
 HeldOutLog Trainer::held_out() {
   HeldOutLog log{.step = progress_.step, .loss = held_out_loss()};
   for (const Sums::Sum& sum : sums_.all()) {
     if (std::string_view(sum.name) != "loss") log.metrics.emplace_back(sum.name, sum.mean());
   }
   if (!mean_.kept()) return log;
-  // Needs no extra memory: the mean is swapped with the weights and back.
-  models::MasterWeights& masters = objective_.masters();
-  const auto exchange = [&] {
-    mean_.exchange(masters.values(), ctx_.threads);
-    for (const Range& own : own_values()) masters.round(own, ctx_.threads);
-  };
-  exchange();
+  const MeanInPlace swapped(*this);
   log.ema_loss = held_out_loss();
-  exchange();
   return log;
 }
 
@@ -311,6 +323,7 @@ double Trainer::held_out_loss() {
   sums_.clear();
   for (int64_t i = 0; i < recipe_.eval.batches; ++i) parts(objective_.draw(i, true), false);
   if (mesh_) mesh_->add_up(sums_);
+  objective_.complete(sums_);
   return sums_.mean("loss");
 }
 

@@ -42,6 +42,7 @@ class Trainer {
   const Progress& progress() const { return progress_; }
 
  private:
+  class MeanInPlace;
   int64_t draw();
   StepLog step();
   void parts(int64_t rows, bool backward);

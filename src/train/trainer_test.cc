@@ -49,6 +49,7 @@ class ToyObjective final : public Objective {
  public:
   struct Faults {
     int64_t bad_step = -1, steep_step = -1;  // with a NaN loss; with a gradient `steep` times as large
+    int64_t interrupted = 0;                 // the held-out batch, from 1, that a signal ends
     Shift shift{};
     float steep = 1;
   };
@@ -61,6 +62,7 @@ class ToyObjective final : public Objective {
     toy_batch(step, batch_);
     step_ = held_out ? -2 : step;
     if (!held_out) drawn.push_back(step);
+    if (held_out && ++held_out_ == faults_.interrupted) throw sys::Interrupted{};
     return std::ssize(batch_.rows) - 1;
   }
   bool holds_out() const override { return true; }
@@ -111,7 +113,7 @@ class ToyObjective final : public Objective {
   fs::path origin_;
   Faults faults_;
   data::Batch batch_;
-  int64_t step_ = -1;
+  int64_t step_ = -1, held_out_ = 0;
 };
 
 class TrainerTest : public models::FolderTest {
@@ -134,8 +136,9 @@ class TrainerTest : public models::FolderTest {
     Ctx ctx{.arena = arena, .threads = threads_};
     if (pruned_) prune(masters);
     initial_.assign(masters.values().begin(), masters.values().end());
-    ToyObjective toy(masters, *model, folder_,
-                     {.bad_step = bad_step, .steep_step = steep_, .shift = shift_, .steep = steep_by_});
+    ToyObjective toy(
+        masters, *model, folder_,
+        {.bad_step = bad_step, .steep_step = steep_, .interrupted = interrupted_, .shift = shift_, .steep = steep_by_});
     toy.stated = facts_;
     Trainer trainer(recipe, toy, ctx);
     if (resume) trainer.resume(*resume, force);
@@ -224,7 +227,7 @@ class TrainerTest : public models::FolderTest {
   std::function<void(const StepLog&, std::span<const float>)> on_step_;
   Facts facts_ = {{"content of the data", "\"one\""}};
   Shift shift_;
-  int64_t steep_ = -1, rows_max_ = 0;
+  int64_t steep_ = -1, interrupted_ = 0, rows_max_ = 0;
   float steep_by_ = 100;
   std::vector<int64_t> drawn_;
 };
@@ -467,6 +470,11 @@ TEST_F(TrainerTest, AResumptionNamesEachDifference) {
   EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 0);
   train(other, checkpoint(3), -1, true);
   EXPECT_EQ(logs_.size(), 3u);
+  facts_ = {{"content of the data", "\"all one\""}};
+  EXPECT_NE(models::error_of([&] { train(recipe_, checkpoint(3)); })
+                .find("does not match the recipe: content of the data is known from a few batches there, as older "
+                      "versions wrote it, and whole here; try"),
+            std::string::npos);
   // A checkpoint of a version that wrote no manifest.
   fs::remove(fs::path(checkpoint(3)) / "training" / "manifest.json");
   EXPECT_NE(models::error_of([&] { train(recipe_, checkpoint(3)); }).find("it has no training/manifest.json"),
@@ -512,6 +520,30 @@ TEST_F(TrainerTest, TheRunningMeanFollowsItsFormulaAndIsEvaluated) {
     on_step_ = {};
     recipe_.eval.every = 0;
     fs::remove_all(recipe_.out);
+  }
+}
+
+// While the mean is in the place of the weights.
+TEST_F(TrainerTest, ASignalInAHeldOutPassSavesTheWeights) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    recipe_.dtype = dtype;
+    recipe_.ema_decay = 0.3;
+    recipe_.eval = {.every = 2, .batches = 1};
+    fs::remove_all(recipe_.out);
+    const auto whole = train(recipe_);
+    const std::vector<float> mean = kept(6, "ema.");
+    std::vector<float> second;
+    on_step_ = [&](const StepLog& log, std::span<const float> now) {
+      if (log.step == 2) second.assign(now.begin(), now.end());
+    };
+    interrupted_ = 2;  // held-out batches of the weights, and of their mean
+    fs::remove_all(recipe_.out);
+    expect_same(train(recipe_), second);
+    EXPECT_EQ(outcome_, Outcome::stopped);
+    on_step_ = {};
+    interrupted_ = 0;
+    expect_same(train(recipe_, checkpoint(2)), whole);
+    expect_same(kept(6, "ema."), mean);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "train/weight_hash.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -8,6 +10,7 @@
 #include "data/shuffle.h"
 #include "sys/mapped_file.h"
 #include "sys/parallel.h"
+#include "train/manifest.h"
 
 namespace braid::train {
 namespace {
@@ -64,7 +67,7 @@ uint64_t sample_hash(const std::filesystem::path& path) {
   return hash;
 }
 
-uint64_t sample_hash(const data::Loader& data) {
+std::string content_of(const data::Loader& data, int threads) {
   const int64_t epoch = data.steps_per_epoch();
   uint64_t hash = 0;
   for (const int64_t step : {int64_t{0}, epoch / 3, epoch / 2, std::max<int64_t>(0, epoch - 2)}) {
@@ -75,7 +78,8 @@ uint64_t sample_hash(const data::Loader& data) {
     for (const data::Rating& rating : batch.ratings) hash = data::mix(hash, std::bit_cast<uint64_t>(rating.reward));
     for (const float logprob : batch.logprobs) hash = data::mix(hash, std::bit_cast<uint32_t>(logprob));
   }
-  return hash;
+  const uint64_t files = data.content(threads);
+  return files == 0 ? fmt::format("{:016x}", hash) : fmt::format("{}{:016x}", kAllOfFiles, data::mix(hash, files));
 }
 
 }  // namespace braid::train

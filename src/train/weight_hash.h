@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 
 #include "data/loader.h"
 
@@ -13,7 +14,9 @@ uint64_t weight_hash(std::span<const float> values, int threads);
 
 // A hash of the sizes of a model's files and a sample of their bytes: of a file, or the safetensors of a folder.
 uint64_t sample_hash(const std::filesystem::path& path);
-// The same of a few batches of the data.
-uint64_t sample_hash(const data::Loader& data);
+// Of data: "all 0123456789abcdef" of files, every token, mark and rating of which counts, in one pass at the rate of
+// the disk or of memory; "0123456789abcdef" where all is generated. A few batches count in both: they show how rows are
+// made of it.
+std::string content_of(const data::Loader& data, int threads);
 
 }  // namespace braid::train
