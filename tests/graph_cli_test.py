@@ -35,7 +35,7 @@ class GraphCase(Case):
         return super().run_ok(*words, cwd=self.folder, **more)
 
     def refused(self, text, *words):
-        self.assertRefused(braid(*words, cwd=self.folder), text)
+        self.assertOneLine(braid(*words, cwd=self.folder), text)
 
     def losses(self, out):
         rows = [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text().splitlines()]
