@@ -194,7 +194,7 @@ size_t word_begin(std::string_view text, size_t offset) {
 // The value of a text in which `constants` were replaced.
 template <class Node>
 Node build(std::string_view text, const Constants& constants, const std::string& name, const JsonLimits& limits,
-           std::string expected) {
+           const std::string& expected) {
   if (std::ssize(text) > limits.bytes) {
     fail(name, {.what = "is too large for JSON",
                 .got = fmt::format("{} bytes", text.size()),
@@ -208,7 +208,7 @@ Node build(std::string_view text, const Constants& constants, const std::string&
     const bool ended = offset >= text.size();
     fail(name, {.what = fmt::format("{} at {}", builder.problem, position_of(text, offset)),
                 .got = ended ? "the end of the text" : printable(text.substr(offset, 20), 40),
-                .expected = std::move(expected)});
+                .expected = expected});
   }
   return std::move(builder.root);
 }
