@@ -4,15 +4,18 @@ and calls of tools. Every answer ends with `stop` and is valid for the Python pa
 usage: structured_test.py BRAID [--schemas N]
 """
 import json
+import pathlib
 import random
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import unittest
 
 from support.program import main
-from support.server import ServerCase
+from support.server import CHAT, ServerCase
 
 try:
     import jsonschema
@@ -363,6 +366,49 @@ class Structured(ServerCase):
             self.assertEqual(error["type"], "invalid_request_error")
             self.assertIn(part, error["message"])
             self.assertNotRegex(error["message"], re.compile(r"\n"))
+
+
+# As Meta's templates of Llama 3 ask for calls.
+BARE = """{% if tools %}Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}.
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}{% endif %}{% for m in messages %}{{ m.content }}
+{% endfor %}"""
+
+
+class BareCalls(ServerCase):
+    """A model whose template asks for calls that are JSON without tags."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.kept = tempfile.TemporaryDirectory()
+        cls.model = shutil.copytree(CHAT, pathlib.Path(cls.kept.name) / "model")
+        (pathlib.Path(cls.model) / "chat_template.jinja").write_text(BARE)
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.kept.cleanup()
+
+    def test_a_call_that_must_be(self):
+        body = {"messages": [{"role": "user", "content": "Ulm?"}], "tools": [WEATHER], "tool_choice": "required", "max_tokens": 300}
+        for seed in range(4):
+            body |= {"seed": seed, "temperature": seed / 3}
+            choice = self.server.ask("/v1/chat/completions", body)["choices"][0]
+            self.assertEqual((choice["finish_reason"], choice["message"]["content"]), ("tool_calls", None), choice)
+            call, = choice["message"]["tool_calls"]
+            self.assertEqual(call["function"]["name"], "weather")
+            self.assertIn(json.loads(call["function"]["arguments"])["days"], range(1, 8))
+            events = [json.loads(event)["choices"][0] for event in self.server.events("/v1/chat/completions", body)[0][:-1]]
+            parts = [part["function"] for event in events for part in event["delta"].get("tool_calls", [])]
+            self.assertEqual([part["name"] for part in parts if "name" in part], ["weather"])
+            self.assertEqual("".join(part["arguments"] for part in parts), call["function"]["arguments"])
+
+    def test_json_that_is_no_call_stays_text(self):
+        body = {"messages": [{"role": "user", "content": "Ulm?"}], "max_tokens": 100, "guided_choice": ['{"name": "other", "parameters": {}}']}
+        message = self.server.ask("/v1/chat/completions", body)["choices"][0]["message"]
+        self.assertEqual(json.loads(message["content"])["name"], "other")
+        self.assertNotIn("tool_calls", message)
 
 
 if __name__ == "__main__":
