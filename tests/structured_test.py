@@ -369,7 +369,7 @@ class Structured(ServerCase):
 
 
 # As Meta's templates of Llama 3 ask for calls.
-BARE = """{% if tools %}Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}.
+BARE = """{% if tools %}{{- 'Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}.' }}
 {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}{% endif %}{% for m in messages %}{{ m.content }}
 {% endfor %}"""
@@ -391,7 +391,7 @@ class BareCalls(ServerCase):
         cls.kept.cleanup()
 
     def test_a_call_that_must_be(self):
-        body = {"messages": [{"role": "user", "content": "Ulm?"}], "tools": [WEATHER], "tool_choice": "required", "max_tokens": 300}
+        body = {"messages": [{"role": "user", "content": "Ulm?"}], "tools": [WEATHER], "tool_choice": "required", "max_tokens": 300, "logprobs": True}
         for seed in range(4):
             body |= {"seed": seed, "temperature": seed / 3}
             choice = self.server.ask("/v1/chat/completions", body)["choices"][0]
@@ -399,6 +399,8 @@ class BareCalls(ServerCase):
             call, = choice["message"]["tool_calls"]
             self.assertEqual(call["function"]["name"], "weather")
             self.assertIn(json.loads(call["function"]["arguments"])["days"], range(1, 8))
+            written = "".join(token["token"] for token in choice["logprobs"]["content"])
+            self.assertTrue(written.startswith('{"name": "weather", "parameters": {'), written)
             events = [json.loads(event)["choices"][0] for event in self.server.events("/v1/chat/completions", body)[0][:-1]]
             parts = [part["function"] for event in events for part in event["delta"].get("tool_calls", [])]
             self.assertEqual([part["name"] for part in parts if "name" in part], ["weather"])
