@@ -215,9 +215,10 @@ Node build(std::string_view text, const Constants& constants, const std::string&
 
 }  // namespace
 
-ordered_json parse_ordered(std::string_view text, const std::string& where, std::string expected, JsonLimits limits) {
+ordered_json parse_ordered(std::string_view text, const std::string& where, const std::string& expected,
+                           JsonLimits limits) {
   limits.keys = std::min(limits.keys, kOrderedKeysMax);
-  return build<ordered_json>(text, {}, where, limits, std::move(expected));
+  return build<ordered_json>(text, {}, where, limits, expected);
 }
 
 struct Json::Document {

@@ -14,7 +14,7 @@ inline constexpr int64_t kOrderedKeysMax = 5000;  // of one object, which is sea
 
 // Error when the text is not JSON or exceeds a limit; it begins with `where`, and where the text is not JSON, it ends
 // with what was `expected`.
-nlohmann::ordered_json parse_ordered(std::string_view text, const std::string& where, std::string expected = {},
+nlohmann::ordered_json parse_ordered(std::string_view text, const std::string& where, const std::string& expected = {},
                                      JsonLimits limits = {.keys = kOrderedKeysMax});
 
 }  // namespace braid::io
