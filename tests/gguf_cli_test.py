@@ -4,10 +4,13 @@ llama.cpp's converter made it; damaged files give a one-line error.
 usage: gguf_cli_test.py BRAID
 """
 import json
+import math
 import random
 import shutil
+import struct
 
 from support.program import DATA, Case, braid, main
+from support.tensors import tensors
 from support.training import RECIPE
 
 NAMES = ("llama", "deci", "qwen3moe", "nemotron_h_moe")
@@ -15,6 +18,13 @@ NAMES = ("llama", "deci", "qwen3moe", "nemotron_h_moe")
 
 def paths(name):
     return DATA / "gguf" / name / "model.gguf", DATA / "gguf" / name
+
+
+def offset(data, tensor):
+    """Where a file says that a tensor lies, in bytes behind the first."""
+    at = data.index(tensor.encode()) + len(tensor)
+    dimensions, = struct.unpack_from("<I", data, at)
+    return struct.unpack_from("<Q", data, at + 4 + 8 * dimensions + 4)[0]
 
 
 class Commands(Case):
@@ -130,6 +140,43 @@ class Refusals(Case):
             self.assertEqual((made.returncode, "quantised matrices are written in BF16" in made.stdout), (0, notes), made.stdout)
         back = braid("convert", paths("llama")[0], root / "back")
         self.assertRegex(back.stdout, r"\A\S+/back: [\d.]+ [kKM]?\s*values in bf16\n\Z")
+
+    def test_blocks_of_a_folder_keep_their_values(self):
+        """Scales chosen by error differ from those that the encoder of the same type would choose."""
+        root = self.new_folder()
+        for format, words, type in (("int4", ("--scales", "mse"), "q4_0"), ("int8", (), "q8_0"), ("mxfp4", (), "mxfp4")):
+            self.assertEqual(braid("quantize", "tiny", root / format, "--format", format, *words).returncode, 0)
+            for to in (type, "f32"):
+                self.assertEqual(braid("convert", root / format, root / "x.gguf", "--type", to).returncode, 0)
+                self.assertEqual(braid("convert", root / "x.gguf", root / f"from {to}", "--type", "f32").returncode, 0)
+                (root / "x.gguf").unlink()
+            blocks, plain = tensors(root / f"from {type}"), tensors(root / "from f32")
+            for name in ("layers.0.mixer.in_proj.weight", "layers.1.mixer.experts.3.up_proj.weight"):
+                self.assertEqual(blocks["backbone." + name].data, plain["backbone." + name].data, (type, name))
+            shutil.rmtree(root / "from f32")
+
+    def test_a_tensor_of_no_part_of_the_model(self):
+        changed = self.new_folder() / "x.gguf"
+        data = paths("llama")[0].read_bytes()
+        changed.write_bytes(data.replace(b"blk.1.attn_output.bias", b"blk.1.attn_outpux.bias"))
+        for words in (("run", changed, "-p", "Hi", "-n", 1), ("info", changed), ("convert", changed, changed.parent / "y")):
+            self.assertRefused(braid(*words), "bias has no place in a llama model")
+
+    def test_numbers_that_a_parameter_cannot_have(self):
+        """Found before anything is computed with them, in matrices where the whole file is read."""
+        root = self.new_folder()
+        original = paths("nemotron_h_moe")[0].read_bytes()
+        norm = tensors(paths("nemotron_h_moe")[1])["backbone.layers.0.norm.weight"]
+        widened = b"".join(b"\0\0" + norm.data[i:i + 2] for i in range(0, len(norm.data), 2))  # BF16 as F32
+        begin = original.index(widened) - offset(original, "blk.0.attn_norm.weight")
+        for name, value in (("blk.0.ssm_a", struct.pack("<f", 0.5)), ("blk.0.attn_norm.weight", struct.pack("<f", math.nan)),
+                            ("blk.0.ssm_in.weight", b"\x80\x7f")):  # infinity in BF16
+            at = begin + offset(original, name)
+            (root / "x.gguf").write_bytes(original[:at] + value + original[at + len(value):])
+            self.assertRefused(braid("convert", root / "x.gguf", root / "y"), "is damaged", name)
+            self.assertFalse((root / "y").exists())
+            if name != "blk.0.ssm_in.weight":
+                self.assertRefused(braid("run", root / "x.gguf", "-p", "Hi", "-n", 1), "is damaged", name)
 
     def test_a_part_that_is_missing(self):
         root = self.new_folder()

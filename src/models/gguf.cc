@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <set>
 #include <string_view>
 
 #include "math/ggml_blocks.h"
 #include "models/gguf_names.h"
+#include "models/inventory.h"
 #include "sys/error.h"
 
 namespace braid::models {
@@ -94,6 +97,25 @@ GgufPart gguf_part(const io::Gguf& file, const nn::ParamRequest& request) {
           .head_rows = head_rows_of(file, request)};
 }
 
+void fail_damaged(const io::Gguf& file, const io::GgufTensor& tensor, ParamRole role) {
+  fail(file.where(), {.what = fmt::format("tensor {} ({}) is damaged", tensor.name, tensor.type->name),
+                      .expected = role == ParamRole::a_log ? "numbers below 0" : "finite numbers"});
+}
+
+void check_gguf_tensors(const io::Gguf& file, const Config& config) {
+  const int64_t layers = gguf_layers(file);
+  std::set<std::string> known;
+  for (const nn::ParamRequest& r : inventory(config)) known.insert(gguf_name(r.expert >= 0 ? r.stack : r.name, layers));
+  for (const io::GgufTensor& tensor : file.tensors()) {
+    const std::string_view name = tensor.name;
+    if (!name.starts_with("blk.") || name.ends_with("scale") || name.find(".rope_") != name.npos) continue;
+    const int64_t layer = std::strtoll(tensor.name.c_str() + 4, nullptr, 10);
+    if (layer < layers && !known.contains(tensor.name))
+      fail(file.where(), {.what = fmt::format("tensor {} has no place in a {} model", name, gguf_architecture(file)),
+                          .expected = "only tensors that the model reads"});
+  }
+}
+
 namespace {
 
 class GgufSource final : public nn::ParamSource {
@@ -128,6 +150,7 @@ class GgufSource final : public nn::ParamSource {
     if (r.role == ParamRole::a_log) {  // files have -exp of it
       for (float& v : all) v = std::log(-v);
     }
+    if (!std::ranges::all_of(all, [](float v) { return std::isfinite(v); })) fail_damaged(file_, *part.tensor, r.role);
     if (part.head_rows == 0) return dense_weight(values);
     const View rows = released_order(View(values.data, DType::f32, {r.shape[0], 1}), part.head_rows);
     return dense_weight(View(rows.data, DType::f32, {r.rows(), r.cols()}));

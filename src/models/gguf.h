@@ -12,6 +12,7 @@
 #include "core/weight_store.h"
 #include "io/gguf.h"
 #include "io/json.h"
+#include "models/config.h"
 #include "nn/param_source.h"
 
 namespace braid::models {
@@ -54,7 +55,14 @@ struct GgufPart {
 // Error where there is none, or one of another shape.
 GgufPart gguf_part(const io::Gguf& file, const nn::ParamRequest& request);
 
-// `file` outlives the source, and what the source gives.
+// Error: the tensor holds numbers that a parameter of this role cannot have.
+[[noreturn]] void fail_damaged(const io::Gguf& file, const io::GgufTensor& tensor, ParamRole role);
+
+// Error for a tensor of a layer that no part of the model reads: the model would lack it. Scales and RoPE frequencies
+// are read with others or as keys, and layers beyond the model's are prediction blocks that are left out.
+void check_gguf_tensors(const io::Gguf& file, const Config& config);
+
+// `file` outlives the source, and what the source gives. Error for a vector that is not finite.
 std::unique_ptr<nn::ParamSource> gguf_source(WeightStore& store, const io::Gguf& file);
 
 }  // namespace braid::models

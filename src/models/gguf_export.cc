@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -158,7 +159,18 @@ struct Rows {
   bool is_nvfp4() const {
     return tensor.spec.type == GgmlType::nvfp4 && tensor.parts[0].second.spec.format == Format::nvfp4;
   }
-  // ModelOpt's codes and scales as llama.cpp lays them out: no value changes. False for a NaN scale.
+  // Blocks of the type that the file gets: they are copied, since encoding their values again would change them.
+  bool is_stored(int64_t row) const {
+    const Weight& w = weight(row);
+    return w.spec.format == Format::ggml && w.spec.ggml == tensor.spec.type && w.global == 1 && w.cols == cols;
+  }
+  void copy(int64_t row, std::span<std::byte> blocks) const {
+    if (tensor.paired > 0) row = origin(row);
+    std::memcpy(blocks.data(), weight(row).codes.as<uint8_t>(row % part_rows), blocks.size());
+  }
+
+  // ModelOpt's codes and scales as llama.cpp lays them out: no value changes, the sign of a scale is that of its codes.
+  // False for a NaN scale.
   bool repack(int64_t row, std::byte* blocks) const {
     if (tensor.paired > 0) row = origin(row);
     const Weight& w = weight(row);
@@ -167,12 +179,13 @@ struct Rows {
     const auto code = [&](int64_t i) { return codes[i / 2] >> i % 2 * 4 & 15; };
     for (int64_t at = 0; at < cols; at += 64, blocks += 36) {
       for (int64_t group = 0; group < 4; ++group) {
-        const uint8_t scale = scales[at / 16 + group].bits;
-        if (scale >= 0x7f) return false;
+        const uint8_t stored = scales[at / 16 + group].bits, scale = stored & 0x7f;
+        if (scale == 0x7f) return false;
         blocks[group] = static_cast<std::byte>(scale);
+        const int signs = stored == scale ? 0 : 0x88;
         const int64_t first = at + 16 * group;
         for (int64_t i = 0; i < 8; ++i)
-          blocks[4 + 8 * group + i] = static_cast<std::byte>(code(first + i) | code(first + i + 8) << 4);
+          blocks[4 + 8 * group + i] = static_cast<std::byte>((code(first + i) | code(first + i + 8) << 4) ^ signs);
       }
     }
     return true;
@@ -229,7 +242,8 @@ class TensorWriter {
       sys::parallel_for(threads_, n, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const std::span row(values_.data() + i * rows.cols, static_cast<size_t>(rows.cols));
-          if (!encode(rows, at + i, row, blocks_.data() + i * row_bytes)) fits = false;
+          const std::span blocks(blocks_.data() + i * row_bytes, static_cast<size_t>(row_bytes));
+          if (!encode(rows, at + i, row, blocks)) fits = false;
         }
       });
       if (!fits)
@@ -242,8 +256,12 @@ class TensorWriter {
   }
 
  private:
-  bool encode(const Rows& rows, int64_t i, std::span<float> row, std::byte* blocks) const {
-    if (rows.is_nvfp4()) return rows.repack(i, blocks);
+  bool encode(const Rows& rows, int64_t i, std::span<float> row, std::span<std::byte> blocks) const {
+    if (rows.is_nvfp4()) return rows.repack(i, blocks.data());
+    if (rows.is_stored(i)) {
+      rows.copy(i, blocks);
+      return true;
+    }
     rows.decode(i, row);
     if (!factors_.empty()) {
       const float factor = factors_[static_cast<size_t>(i / rows.part_rows)];
@@ -253,7 +271,7 @@ class TensorWriter {
     const GgmlType type = rows.tensor.spec.type;
     const float most = factors_.empty() ? largest_encoded(type) : 1.001f * largest_encoded(type);
     if (!std::ranges::all_of(row, [&](float v) { return std::fabs(v) <= most; })) return false;
-    encode_ggml(type, row, blocks);
+    encode_ggml(type, row, blocks.data());
     return true;
   }
 

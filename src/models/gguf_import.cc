@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -50,6 +51,7 @@ class Folder {
  public:
   Folder(const io::Gguf& file, const FolderOptions& options)
       : file_(file), options_(options), json_(gguf_config(file)), config_(read_config(json_)) {
+    check_gguf_tensors(file, config_);
     for (const nn::ParamRequest& request : inventory(config_)) {
       pieces_.emplace(request.name, Piece{request, gguf_part(file_, request)});
       names_.push_back(request.name);
@@ -101,11 +103,14 @@ class Folder {
       const int64_t n = std::min(step, rows - at);
       values.resize(static_cast<size_t>(n * cols));
       rounded.resize(values.size());
+      std::atomic<bool> finite = true;
       sys::parallel_for(options_.threads, n, 1, [&](int64_t begin, int64_t end) {
         const std::span part(values.data() + begin * cols, static_cast<size_t>((end - begin) * cols));
         piece.decode((at + begin) * cols, part);
+        if (!std::ranges::all_of(part, [](float v) { return std::isfinite(v); })) finite = false;
         std::ranges::transform(part, rounded.begin() + begin * cols, to_bf16);
       });
+      if (!finite) fail_damaged(file_, *piece.part.tensor, piece.request.role);
       const bool half = type == DType::bf16;
       writer.write(piece.request.name, half ? std::as_bytes(std::span(rounded)) : std::as_bytes(std::span(values)));
       done += n * cols;

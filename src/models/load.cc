@@ -233,7 +233,12 @@ bool has_fp8_cache(const io::Json& quantisation) {
 }  // namespace
 
 Config load_config(const io::ModelPath& path) {
-  if (path.is_gguf()) return read_config(gguf_config(io::Gguf(path.weights)));
+  if (path.is_gguf()) {
+    const io::Gguf file(path.weights);
+    Config config = read_config(gguf_config(file));
+    check_gguf_tensors(file, config);
+    return config;
+  }
   const io::Json json = io::Json::read(path.folder / "config.json");
   Config config = read_config(json);
   const auto read = [&](const io::Json& quantisation) {
