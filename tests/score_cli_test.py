@@ -4,6 +4,7 @@ usage: score_cli_test.py BRAID
 """
 import json
 import math
+import shutil
 
 from support.program import DATA, Case, braid, main
 
@@ -132,6 +133,32 @@ class Score(Case):
                             (("score", HYBRID, "--jsonl", "-", "--path", "sideways"), "sideways"),
                             (("score", "/no/such", "--jsonl", "-"), "/no/such")):
             self.assertRefused(braid(*words, text='{"ids": [1]}'), says)
+
+
+class Divergence(Case):
+    """What eval --kl compares is what the two models differ in."""
+
+    def kl(self, *words):
+        answer = braid("eval", *words, "--json")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        return json.loads(answer.stdout)["kl"]
+
+    def test_an_adapter_is_of_the_model_alone(self):
+        root = self.new_folder()
+        model = shutil.copytree(HYBRID, root / "model")
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(CHAT / name, model)
+        lines = root / "lines.jsonl"
+        lines.write_text(json.dumps({"ids": [1 + i * 7 % 60 for i in range(40)]}) + "\n")
+        self.assertEqual(self.kl(model, "--jsonl", lines, "--kl", model, "--dtype", "f32"), 0)
+        self.assertGreater(self.kl(model, "--jsonl", lines, "--kl", model, "--dtype", "f32", "--adapter", DATA / "adapter"), 1e-6)
+
+    def test_states_are_rounded_after_each_token_unless_asked_otherwise(self):
+        words = ("tiny", "--text", DATA / "calibration" / "text.txt", "-c", "64", "--kl", "tiny", "--mamba-ssm-cache-dtype", "int8")
+        rounded = self.kl(*words)
+        self.assertGreater(rounded, 1e-6)
+        self.assertEqual(rounded, self.kl(*words, "--chunk", "1"))
+        self.assertEqual(self.kl(*words, "--chunk", "64"), 0)  # a window in one pass reads no stored state
 
 
 if __name__ == "__main__":

@@ -169,6 +169,8 @@ int eval_command(EvalArgs o) {
   check(o);
   if (!o.tasks.file.empty()) return eval_tasks(o.model, o.tasks, o.json);
   if (o.model.context == 0) o.model.context = kWindow;
+  // A state is rounded where a pass ends: in passes of many tokens the rounding of an answer's steps would not show.
+  if (o.model.runner_options().numerics.ssm != DType::f32 && !o.cli->given("chunk")) o.model.chunk = 1;
   const std::string text = o.lines.empty() ? read_text(o.text) : "";
   engine::LanguageModel lm(o.model.model, o.model.runner_options());
   need_tokenizer(lm.path(), "");
@@ -176,7 +178,8 @@ int eval_command(EvalArgs o) {
   std::optional<engine::LanguageModel> base;
   if (!o.base.empty()) {
     engine::RunnerOptions options = o.model.runner_options();
-    options.numerics.kv.reset();  // what differs from the base is to show
+    options.adapter.clear();  // what differs from the base is to show
+    options.numerics.kv.reset();
     options.numerics.int8 = false;
     options.numerics.ssm = DType::f32;
     base.emplace(o.base, options);
@@ -231,7 +234,7 @@ Action setup_eval(Cli& cli) {
   cli.option("--stride", o->stride, "windows N apart, whose last N are scored; 0: off");
   cli.option("--adapter FOLDER", o->model.adapter, "a LoRA adapter as PEFT and braid train write it");
   o->model.declare_types(cli);
-  cli.option("--chunk", o->model.chunk, "tokens of one pass");
+  cli.option("--chunk", o->model.chunk, "tokens of one pass; 1 with --mamba-ssm-cache-dtype, which rounds after each");
   cli.option("-t,--threads", o->model.threads, "0: one per core");
   cli.flag("--json", o->json, "print one JSON object");
   cli.rare();
