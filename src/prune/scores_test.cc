@@ -437,5 +437,51 @@ TEST(Search, FindsTheBestWithinATarget) {
   EXPECT_FALSE(search(ranges, whole, costs, options, trials, go).tried.empty()) << offered;
 }
 
+// Speeds between the whole and the smallest differ from the estimate: targets are met as measured, and refused only
+// where the smallest model is too slow.
+TEST(Search, ASpeedIsMeasured) {
+  const models::Config config = models::load_config(io::find_model(support::data("hf/nemotron-h-latent-mtp")));
+  std::vector<int64_t> order;
+  for (int64_t l = 0; l < std::ssize(config.layers); ++l) order.push_back(l);
+  const auto ranges = axes_of(config, {});
+  const CostModel costs(config, order);
+  const Candidate whole{.cost = costs.of({}), .bytes = 1 << 20, .loss = 1, .tokens_s = 10};
+  const Sizes full = full_sizes(config);
+  SearchOptions options{.axes = parse_axes("hidden,shared_ffn", ranges), .candidates = 4};
+  Sizes least;
+  for (const Axis a : options.axes) least[a] = sizes_of(ranges[static_cast<size_t>(a)], 5).back();
+  const auto active = [&](const Sizes& s) { return static_cast<double>(costs.of(s).active); };
+  const double most = active({}), range = most - active(least);
+  const auto go = [](int64_t, int64_t) { return true; };
+  for (const double off : {0.75, 1.0, 1.3}) {
+    int asked = 0;
+    const auto speed = [&](const Sizes& s) {  // 10 tokens/s of the whole, 20 of the smallest
+      ++asked;
+      return (s == least ? 1 : off) / (0.1 - 0.05 * (most - active(s)) / range);
+    };
+    const auto loss = [&](const Sizes& s) {
+      return s[Axis::hidden] > 0 ? 3.0 - static_cast<double>(s[Axis::hidden]) / static_cast<double>(full[Axis::hidden])
+                                 : 2;
+    };
+    const Trials trials{.loss = loss, .tokens_s = speed};
+    for (const char* target : {"tok_s=1.2x", "tok_s=15", "tok_s=1.95x"}) {
+      options.target = parse_target(target);
+      const double limit = options.target.share ? options.target.value * 10 : options.target.value;
+      const Found found = search(ranges, whole, costs, options, trials, go);
+      ASSERT_FALSE(found.tried.empty()) << target << " " << off;
+      for (const Candidate& c : found.tried) {
+        EXPECT_EQ(c.tokens_s, speed(c.sizes));
+        EXPECT_GE(c.tokens_s, limit) << target << " " << off;
+      }
+    }
+    options.target = parse_target("tok_s=2.1x");
+    asked = 0;
+    const std::string text = support::error_of([&] { search(ranges, whole, costs, options, trials, go); });
+    EXPECT_NE(text.find("20 tokens/s (200.0% of the whole) of the smallest, measured"), std::string::npos) << text;
+    EXPECT_NE(text.find("--target tok_s=2.000x"), std::string::npos) << text;
+    EXPECT_EQ(asked, 1);
+  }
+}
+
 }  // namespace
 }  // namespace braid::prune

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "sys/error.h"
 
@@ -14,6 +15,7 @@ namespace {
 constexpr int64_t kGrid = int64_t{1} << 18;  // combinations of sizes, each counted
 constexpr int64_t kSizes = 5;                // of an axis at most
 constexpr double kSlack = 0.08;              // of a target, that may be left unused if others use it better
+constexpr int kRounds = 3;                   // of candidates that are measured, if all before were too slow
 
 constexpr const char* kMeasures[] = {"params", "active", "gib", "tok_s"};
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
@@ -62,16 +64,13 @@ class Searcher {
 
   Found run() {
     Found found;
-    std::vector<Candidate> best = combinations(true);  // before anything is measured: whether there is one at all
-    if (!measure_single(found.single)) return {};
-    best = combinations(false);
-    for (Candidate& c : best) {
-      c.loss = trials_.loss(c.sizes);
-      c.tokens_s = trials_.tokens_s(c.sizes);
-      if (!step()) return {};
+    if (!check_reachable() || !measure_single(found.single)) return {};
+    for (int round = 0; found.tried.empty(); ++round) {
+      found.tried = combinations(false);
+      if (found.tried.empty() || round == kRounds) found.tried = {least_};
+      if (!measure(found.tried)) return {};
+      if (is_speed()) drop_slow(found.tried);
     }
-    found.tried = std::move(best);
-    if (options_.target.what == Measure::tok_s) drop_slow(found.tried);
     std::stable_sort(found.tried.begin(), found.tried.end(),
                      [](const Candidate& a, const Candidate& b) { return a.loss < b.loss; });
     return found;
@@ -82,6 +81,23 @@ class Searcher {
     int64_t size = 0;
     double loss = 0;  // added by this cut alone
   };
+
+  bool is_speed() const { return options_.target.what == Measure::tok_s; }
+
+  // Error where no combination meets the target. Sizes are counted; of speed, the smallest combination is measured,
+  // which is then one that does. False: stopped.
+  bool check_reachable() {
+    if (!is_speed()) {
+      combinations(true);
+      return true;
+    }
+    std::vector<size_t> last;
+    for (const auto& points : grid_) last.push_back(points.size() - 1);
+    least_ = candidate(last);
+    least_s_ = least_.tokens_s = trials_.tokens_s(least_.sizes);
+    if (!meets(least_, Measure::tok_s, limit_)) offer(least_);
+    return step();
+  }
 
   // As many sizes for each axis as keep the number of combinations small.
   void choose_grid() {
@@ -96,11 +112,14 @@ class Searcher {
       }
       if (count <= kGrid) break;
     }
-    total_ = options_.candidates;
+    total_ = options_.candidates + is_speed();
     for (const auto& points : grid_) total_ += std::ssize(points) - 1;
   }
 
-  bool step() { return progress_(++done_, total_); }
+  bool step() {
+    total_ = std::max(total_, ++done_);
+    return progress_(done_, total_);
+  }
 
   bool measure_single(std::vector<SingleCut>& list) {
     for (size_t i = 0; i < grid_.size(); ++i) {
@@ -116,6 +135,28 @@ class Searcher {
     return true;
   }
 
+  bool measure(std::vector<Candidate>& list) {
+    double reached = 0;  // of the estimate, at most
+    for (Candidate& c : list) {
+      const double estimate = std::exchange(c.tokens_s, is_least(c) ? least_s_ : trials_.tokens_s(c.sizes));
+      if (is_speed()) reached = std::max(reached, c.tokens_s / estimate);
+      c.loss = trials_.loss(c.sizes);
+      if (!step()) return false;
+    }
+    if (is_speed()) correction_ *= reached;
+    return true;
+  }
+  bool is_least(const Candidate& c) const { return least_s_ > 0 && c.sizes == least_.sizes; }
+
+  // Decoding reads the active parameters, and does what does not depend on them: the time of a token, linear between
+  // the whole and the smallest combination.
+  double estimated_tokens_s(const Candidate& c) const {
+    const auto active = [](const Candidate& m) { return static_cast<double>(m.cost.active); };
+    const double range = active(whole_) - active(least_), whole_s = 1 / whole_.tokens_s;
+    const double share = range > 0 ? (active(whole_) - active(c)) / range : 0;
+    return correction_ / (whole_s + share * (1 / least_s_ - whole_s));
+  }
+
   Candidate candidate(std::span<const size_t> at) const {
     Candidate c{.sizes = options_.base};
     for (size_t i = 0; i < at.size(); ++i) {
@@ -126,13 +167,12 @@ class Searcher {
     c.cost = costs_.of(c.sizes);
     const auto share = [](int64_t part, int64_t all) { return static_cast<double>(part) / static_cast<double>(all); };
     c.bytes = static_cast<int64_t>(static_cast<double>(whole_.bytes) * share(c.cost.params, whole_.cost.params));
-    // Decoding reads the active parameters. An estimate, until the candidate is measured.
-    c.tokens_s = whole_.tokens_s * share(whole_.cost.active, c.cost.active);
+    if (least_s_ > 0) c.tokens_s = estimated_tokens_s(c);
     return c;
   }
 
   // Those that meet the target, the best few by their predicted loss: of those near it, if there are such. `any`: one
-  // is enough.
+  // is enough. None only of a speed, by the estimate.
   std::vector<Candidate> combinations(bool any) const {
     std::vector<Candidate> best;
     bool near = false;
@@ -142,8 +182,7 @@ class Searcher {
     const Measure what = options_.target.what;
     for (bool more = true; more;) {
       Candidate c = candidate(at);
-      const bool nearer = what == Measure::tok_s ? of(c, what) > of(nearest, what) : of(c, what) < of(nearest, what);
-      if (nearer) nearest = c;
+      if (of(c, what) < of(nearest, what)) nearest = c;
       const bool close = is_near(c, what, limit_);
       if (meets(c, what, limit_) && (close || !near)) {
         if (close && !near) best.clear();
@@ -160,7 +199,7 @@ class Searcher {
       while (i < at.size() && ++at[i] == grid_[i].size()) at[i++] = 0;
       more = i < at.size();
     }
-    if (best.empty()) offer(nearest);
+    if (best.empty() && !is_speed()) offer(nearest);
     std::sort_heap(best.begin(), best.end(), less);
     return best;
   }
@@ -168,21 +207,19 @@ class Searcher {
   [[noreturn]] void offer(const Candidate& nearest) const {
     const Measure what = options_.target.what;
     const double reached = of(nearest, what), whole = of(whole_, what), share = reached / whole;
-    const bool speed = what == Measure::tok_s;
+    const bool speed = is_speed();
     const std::string target = fmt::format("--target {}={:.3f}{}", kMeasures[static_cast<size_t>(what)],
                                            speed ? std::floor(share * 1000) / 1000 : std::ceil(share * 1000) / 1000,
                                            what == Measure::params || what == Measure::active ? "" : "x");
     fail(options_.asked, {.what = fmt::format("no combination of cuts has {} {}", speed ? "at least" : "at most",
                                               text_of(what, limit_, whole)),
-                          .got = fmt::format("{} as the nearest", text_of(what, reached, whole)),
+                          .got = fmt::format("{} {}", text_of(what, reached, whole),
+                                             speed ? "of the smallest, measured" : "as the nearest"),
                           .hint = fmt::format("{}, more axes, or a lower --min-width or --min-depth",
                                               options_.base == Sizes{} ? target : "a larger budget")});
   }
 
   void drop_slow(std::vector<Candidate>& list) const {
-    const auto fastest = std::max_element(list.begin(), list.end(),
-                                          [](const auto& a, const auto& b) { return a.tokens_s < b.tokens_s; });
-    if (!meets(*fastest, Measure::tok_s, limit_)) offer(*fastest);
     std::erase_if(list, [&](const Candidate& c) { return !meets(c, Measure::tok_s, limit_); });
   }
 
@@ -193,6 +230,9 @@ class Searcher {
   const Trials& trials_;
   const std::function<bool(int64_t, int64_t)>& progress_;
   double limit_ = 0;
+  Candidate least_;                       // the smallest combination
+  double least_s_ = 0;                    // its tokens/s, measured; 0: the target is not a speed
+  double correction_ = 1;                 // of estimated tokens/s, from the candidates that were measured
   std::vector<std::vector<Point>> grid_;  // by axis of the options; the whole first
   int64_t done_ = 0, total_ = 0;
 };

@@ -53,7 +53,7 @@ struct SearchOptions {
 // What a search asks of the models that it considers.
 struct Trials {
   std::function<double(const Sizes&)> loss;      // per token of calibration data
-  std::function<double(const Sizes&)> tokens_s;  // of decoding; only asked of candidates measured whole
+  std::function<double(const Sizes&)> tokens_s;  // of decoding; for a speed also of the smallest combination
 };
 
 struct Found {
@@ -63,7 +63,8 @@ struct Found {
 
 // `whole` is the model itself, measured. `progress` gets the number of models measured, and about how many there will
 // be; if it returns false the search stops, and nothing is found. Error when no combination meets the target, with the
-// nearest.
+// nearest. Tokens/s are estimated from the active parameters until they are measured: where all candidates turn out too
+// slow, the estimate is corrected and smaller ones are measured, at last the smallest.
 Found search(const std::array<AxisRange, kAxes>& ranges, const Candidate& whole, const CostModel& costs,
              const SearchOptions& options, const Trials& trials, const std::function<bool(int64_t, int64_t)>& progress);
 
