@@ -128,13 +128,25 @@ std::string Command::exchange(const std::string& line, std::string& reply) {
   return {};
 }
 
+// Whether the command has written a line that nothing asked for, which would be taken for the next reply.
+bool Command::has_unasked() const {
+  char byte;
+  return !read_.empty() || recv(socket_, &byte, 1, MSG_PEEK) > 0;
+}
+
 Command::Reply Command::ask(const ordered_json& line) {
+  constexpr const char* kUnasked = "more than one line for a question";
+  if (child_ >= 0 && has_unasked()) {
+    stop();  // which reply was meant for the question before is not known
+    return {.error = kUnasked};
+  }
   if (child_ < 0) start();
   std::string text;
   Reply reply{.error = exchange(dumped(line), text)};
   if (reply.error.empty()) {
     reply.object = parsed(text);
     if (!reply.object.is_object()) reply.error = "a reply that is not a JSON object: " + printable(text, 60);
+    if (has_unasked()) reply.error = kUnasked;
   }
   if (!reply.error.empty()) stop();
   return reply;

@@ -5,7 +5,8 @@
 //   {"judge": {"messages": [...], "secret": ..., "answer": "5", "cut": false}}    -> {"reward": 1}
 //
 // Equal seeds should give equal problems, or a run that is resumed has other ones. A program that ends, is silent for
-// too long, or writes what is not a reply is stopped with all that it started, and started again for the next line.
+// too long, writes what is not a reply or more than one line for a question is stopped with all that it started, and
+// started again for the next line.
 #pragma once
 #include <sys/types.h>
 
@@ -34,6 +35,7 @@ class Command final : public Environment {
   };
   Reply ask(const nlohmann::ordered_json& line);
   std::string exchange(const std::string& line, std::string& reply);
+  bool has_unasked() const;
   void start();
   void stop();
 

@@ -1,6 +1,7 @@
 // Built-in environments: answers computed here from the text of the question are right, others are not; and commands
 // that answer, end, are silent or write nonsense.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <set>
@@ -166,7 +167,9 @@ constexpr const char* kScript = R"(command:while read -r line; do case "$line" i
   *'"answer":"nan"'*) echo '{"reward": NaN}';;
   *'"answer":"null"'*) echo '{"reward": null}';;
   *'"answer":"huge"'*) echo '{"reward": 1e30}';;
-  *'"answer":"huge"'*) echo '{"reward": 1e999}';;
+  *'"answer":"endless"'*) echo '{"reward": 1e999}';;
+  *'"answer":"chatty"'*) printf '{"reward": 0.25}\n{"reward": -7}\n';;
+  *'"answer":"later"'*) echo '{"reward": 0.25}'; sleep 0.2; echo '{"reward": -7}';;
   *'"answer":"words"'*) echo 'not JSON';;
   *) echo '{"reward": 0}';; esac; done)";
 
@@ -176,9 +179,13 @@ TEST(CommandTest, FailuresAreCountedAndTheCommandStartsAgain) {
   EXPECT_EQ(impatient->judge(problem, {.text = "hang"}).error, "no reply within 1 s");
   EXPECT_EQ(question_of(problem), "say yes");
   const auto judge = [&](const char* text) { return command->judge(problem, {.text = text}); };
-  const std::pair<const char*, const char*> failures[] = {
-      {"end", "the command ended"},    {"nan", "not a JSON object"}, {"null", "without a reward"},
-      {"huge", "a reward beyond 1e9"}, {"huge", "reward"},           {"words", "not a JSON object: not JSON"}};
+  const std::pair<const char*, const char*> failures[] = {{"end", "the command ended"},
+                                                          {"nan", "not a JSON object"},
+                                                          {"null", "without a reward"},
+                                                          {"huge", "a reward beyond 1e9"},
+                                                          {"endless", R"(not a JSON object: {"reward": 1e999})"},
+                                                          {"words", "not a JSON object: not JSON"},
+                                                          {"chatty", "more than one line"}};
   for (const auto& [text, says] : failures) {
     EXPECT_NE(judge(text).error.find(says), std::string::npos) << text << ": " << judge(text).error;
     const Verdict next = judge("yes");
@@ -186,6 +193,10 @@ TEST(CommandTest, FailuresAreCountedAndTheCommandStartsAgain) {
     EXPECT_EQ(next.reward, 0.5) << text;
   }
   EXPECT_EQ(judge("no").reward, 0);
+  EXPECT_EQ(judge("later").reward, 0.25);
+  usleep(600'000);  // until the line that nothing asked for is there
+  EXPECT_NE(judge("yes").error.find("more than one line"), std::string::npos);
+  EXPECT_EQ(judge("yes").reward, 0.5);
 }
 
 TEST(CommandTest, NoProblemIsAFailedRun) {
