@@ -173,6 +173,40 @@ class Ranks(MeshCase):
         self.run_in("shared", "--ranks", 2)
         self.assertEqual(state_of(self.root / "hand", 4), state_of(self.root / "shared", 4))
 
+    def by_hand(self, words, others):
+        """Two ranks with other words, both to their end."""
+        port = 41000 + os.getpid() % 20000
+        hosts = ("--hosts", f"127.0.0.1:{port},127.0.0.2:{port}", f"out={self.root / 'hand'}")
+        ranks = [subprocess.Popen([BRAID, *map(str, self.line(*hosts, *more, "--rank", rank))], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) for rank, more in enumerate((words, others))]
+        for rank in ranks:
+            self.addCleanup(rank.kill)
+        return ranks
+
+    def test_ranks_with_other_options_are_refused(self):
+        for words, others, says in (
+                ((), ("optimizer.lr=1e-2",), "got optimizer.lr = 0.01 on rank 1; expected optimizer.lr = "),
+                ((), ("seed=7",), "seed = 7 on rank 1"), (("parallel.tp=2",), (), "parallel.tp = 1 on rank 1"),
+                ((), ("steps=5",), "steps = 5 on rank 1; expected steps = 4, as on rank 0"),
+                (("parallel.zero=1",), ("parallel.zero=0",), "parallel.zero = 0 on rank 1")):
+            for rank in self.by_hand(words, others):
+                _, stderr = rank.communicate(timeout=60)
+                self.assertEqual(rank.returncode, 1, stderr)
+                self.assertIn("[ranks] were started with different options; " + ("" if says.startswith("got") else "got "), stderr)
+                self.assertIn(says, stderr)
+            self.assertFalse((self.root / "hand").exists())
+
+    def test_a_rank_that_waits_ends_at_the_second_signal(self):
+        ranks = self.by_hand(("steps=100000",), ("steps=100000",))
+        while not ranks[0].stdout.readline().startswith("step 2/"):
+            self.assertIsNone(ranks[0].poll())
+        ranks[1].send_signal(signal.SIGSTOP)
+        ranks[0].terminate()
+        time.sleep(1.2)
+        self.assertIsNone(ranks[0].poll())
+        ranks[0].terminate()
+        self.assertEqual(ranks[0].wait(timeout=20), 128 + signal.SIGTERM)
+
     def test_a_refusal_is_printed_once(self):
         done = mpirun(3, *self.line("parallel.tp=2"))
         self.assertEqual(done.returncode, 1)

@@ -56,6 +56,15 @@ class Answers(Case):
         self.try_all(TINY, [{"tp": 2}, {"tp": 4}, {"pp": 3}, {"ep": 2}, {"ep": 4, "tp": 2}, {"tp": 2, "pp": 2},
                             {"ep": 2, "pp": 2}])
 
+    def test_other_options_are_refused(self):
+        port = 22000 + os.getpid() % 20000
+        words = ("run", TINY, "--ids", "1,2", "-n", 1, "--tp", 2, "--hosts", f"127.0.0.1:{port},127.0.0.2:{port}")
+        ranks = [start(*words, "--rank", rank, "--dtype", dtype, stderr=subprocess.PIPE) for rank, dtype in enumerate(("f32", "bf16"))]
+        for rank in ranks:
+            _, stderr = rank.communicate(timeout=60)
+            self.assertEqual(rank.returncode, 1)
+            self.assertIn("different options; got --dtype = bf16 on rank 1; expected --dtype = f32, as on rank 0", stderr)
+
     def by_hand(self, ranks, *words):
         """The answer of ranks that each are started with the list of addresses."""
         port = 21000 + os.getpid() % 20000

@@ -31,6 +31,7 @@ OTHER_NAMES = {
     "src/models/adapter_file.cc": "tensors of PEFT's file",
     "src/models/adapter_sites.cc": "modules, as users of PEFT spell them",
     "src/models/gguf_config.cc": "tensors of a GGUF file",
+    "src/models/gguf_names.cc": "tensors of a GGUF file",
     "src/models/load.cc": "tensors of a folder, of which versions of transformers spell some differently",
     "src/models/quantize.cc": "tensors of a folder: codes, scales and shapes",
     "src/models/storage.cc": "tensors of a folder: codes, scales and shapes",

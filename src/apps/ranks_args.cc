@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <utility>
 
+#include "apps/version.h"
 #include "comm/mpi.h"
 #include "comm/selector.h"
 #include "comm/shm.h"
@@ -95,7 +97,7 @@ int StartArgs::given(int64_t ranks) const {
   return static_cast<int>(std::max(there, ranks));
 }
 
-void StartArgs::run(int size, const std::string& collectives,
+void StartArgs::run(int size, comm::Words words, const std::string& collectives,
                     const std::function<void(comm::Group& world)>& body) const {
   const std::vector<std::string> addresses = list();
   const int near = addresses.empty() ? comm::node_ranks_of_mpirun(size) : std::max(1, comm::node_ranks_of(addresses));
@@ -105,7 +107,9 @@ void StartArgs::run(int size, const std::string& collectives,
     times = sys::read_file(collectives, comm::kTimesBytesMost);
     const comm::Selector check(comm::read_times(collectives, times), comm::Learner::costs);  // before ranks start
   }
+  words.emplace_back("build", build().commit);
   const auto all = [&](comm::Group& world) {
+    comm::check_same_words(world, words);
     if (!times.empty()) world.choose_by(collectives, times);
     body(world);
   };
@@ -128,6 +132,24 @@ int RanksArgs::count() const {
                    .hint = fmt::format("{} {}", needed == 1 ? "--tp" : more, needed == 1 ? given : needed)});
 }
 
+namespace {
+
+comm::Words words_of(const ModelArgs& m, const models::Division& division) {
+  return {{"model", std::filesystem::path(m.model).filename().string()},
+          {"--dtype", m.dtype},
+          {"--activations", m.activations},
+          {"--kv-cache-dtype", m.kv},
+          {"--mamba-ssm-cache-dtype", m.ssm},
+          {"--ctx-size", std::to_string(m.context)},
+          {"--chunk", std::to_string(m.chunk)},
+          {"--exact", m.exact ? "true" : "false"},
+          {"--tp", std::to_string(division.tp)},
+          {"--pp", std::to_string(division.pp)},
+          {"--ep", std::to_string(division.ep)}};
+}
+
+}  // namespace
+
 int RanksArgs::start(ModelArgs& model, const std::vector<std::string>& models, const std::function<int()>& body) const {
   const int size = count();
   if (size == 1 && !collectives.empty()) fail("--times", {.what = "one rank sends nothing", .hint = "--tp 2"});
@@ -145,7 +167,7 @@ int RanksArgs::start(ModelArgs& model, const std::vector<std::string>& models, c
     code = body();
     model.ranks = nullptr;
   };
-  start_of_ranks.run(size, collectives, on_rank);
+  start_of_ranks.run(size, words_of(model, division), collectives, on_rank);
   return code;
 }
 

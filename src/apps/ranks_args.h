@@ -6,6 +6,7 @@
 
 #include "apps/model_args.h"
 #include "comm/group.h"
+#include "comm/same_words.h"
 
 namespace braid::apps {
 
@@ -18,8 +19,10 @@ struct StartArgs {
   void declare(Cli& cli);
   // Ranks that there are already, or are asked for by --ranks; 0: neither. Error when these differ.
   int given(int64_t ranks) const;
-  // `collectives`: a file of timed calls (comm/selector.h) that algorithms are chosen by, or "".
-  void run(int size, const std::string& collectives, const std::function<void(comm::Group& world)>& body) const;
+  // `words`: what all ranks have to be told alike, to which the build is added. `collectives`: a file of timed calls
+  // (comm/selector.h) that algorithms are chosen by, or "".
+  void run(int size, comm::Words words, const std::string& collectives,
+           const std::function<void(comm::Group& world)>& body) const;
 
  private:
   std::vector<std::string> list() const;

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,16 +17,19 @@
 #include "apps/recipe_paths.h"
 #include "apps/train_plan.h"
 #include "comm/group.h"
+#include "comm/same_words.h"
 #include "data/reading.h"
 #include "io/atomic_folder.h"
 #include "report/progress.h"
 #include "sys/check.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
+#include "sys/machine.h"
 #include "train/graph_tasks.h"
 #include "train/grid_nodes.h"
 #include "train/language.h"
 #include "train/origin.h"
+#include "train/recipe.h"
 #include "train/trainer.h"
 
 namespace braid::apps {
@@ -86,6 +90,7 @@ int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Obje
   if (mesh && !mesh->first()) {  // silent: all ranks would say the same
     if (!from.empty()) trainer.resume(from, o.force);
     sys::catch_requests_to_stop();
+    sys::end_at_second_interrupt();
     trainer.train({});
     return 0;
   }
@@ -159,6 +164,17 @@ int train_rank(const TrainArgs& o, const train::Recipe& recipe, const std::strin
   });
 }
 
+// Of the run: folders of `out` may lie elsewhere on other machines. CPUs of other classes round updates of the same
+// weights differently.
+comm::Words words_of(const TrainArgs& o, const train::Recipe& recipe, const std::string& from) {
+  comm::Words words = train::words_of(recipe);
+  std::erase_if(words, [](const auto& word) { return word.first == "out"; });
+  words.emplace_back("--resume", std::filesystem::path(from).filename().string());
+  words.emplace_back("--force", o.force ? "true" : "false");
+  words.emplace_back("CPU class", sys::name_of(sys::machine().cpu_class));
+  return words;
+}
+
 int train_ranks(const TrainArgs& o, const train::Recipe& recipe, const std::string& from, int ranks) {
   const std::string& collectives = recipe.parallel.collectives;
   if (ranks == 1) {
@@ -166,7 +182,8 @@ int train_ranks(const TrainArgs& o, const train::Recipe& recipe, const std::stri
     return train_rank(o, recipe, from, nullptr);
   }
   int code = 0;
-  o.start.run(ranks, collectives, [&](comm::Group& world) { code = train_rank(o, recipe, from, &world); });
+  o.start.run(ranks, words_of(o, recipe, from), collectives,
+              [&](comm::Group& world) { code = train_rank(o, recipe, from, &world); });
   return code;
 }
 

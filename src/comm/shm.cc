@@ -195,7 +195,10 @@ std::byte* SharedMemory::window(uint64_t key, int rank, int64_t bytes) {
   auto [known, fresh] = windows_.try_emplace(key, -1);
   if (fresh) {
     Shared& shared = segment_.shared();
-    while (shared.windows_lock.exchange(1, std::memory_order_acquire) != 0) sched_yield();
+    while (shared.windows_lock.exchange(1, std::memory_order_acquire) != 0) {
+      processes_.look();  // the rank that holds it may have ended
+      sched_yield();
+    }
     for (int i = 0; i < shared.windows; ++i) {
       if (shared.window[i].key == key) known->second = shared.window[i].at;
     }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <string_view>
@@ -107,12 +106,10 @@ void check_gguf_tensors(const io::Gguf& file, const Config& config) {
   std::set<std::string> known;
   for (const nn::ParamRequest& r : inventory(config)) known.insert(gguf_name(r.expert >= 0 ? r.stack : r.name, layers));
   for (const io::GgufTensor& tensor : file.tensors()) {
-    const std::string_view name = tensor.name;
-    if (!name.starts_with("blk.") || name.ends_with("scale") || name.find(".rope_") != name.npos) continue;
-    const int64_t layer = std::strtoll(tensor.name.c_str() + 4, nullptr, 10);
-    if (layer < layers && !known.contains(tensor.name))
-      fail(file.where(), {.what = fmt::format("tensor {} has no place in a {} model", name, gguf_architecture(file)),
-                          .expected = "only tensors that the model reads"});
+    if (!gguf_needs_place(tensor.name, layers) || known.contains(tensor.name)) continue;
+    fail(file.where(),
+         {.what = fmt::format("tensor {} has no place in a {} model", tensor.name, gguf_architecture(file)),
+          .expected = "only tensors that the model reads"});
   }
 }
 

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <span>
+#include <system_error>
 
 namespace braid::models {
 namespace {
@@ -109,6 +111,14 @@ std::string gguf_name(std::string_view released, int64_t layers) {
     return name ? fmt::format("blk.{}.{}", rest.substr(0, dot), name) : std::string();
   }
   return {};
+}
+
+bool gguf_needs_place(std::string_view name, int64_t layers) {
+  constexpr std::string_view kBlock = "blk.";
+  if (!name.starts_with(kBlock) || name.ends_with("scale") || name.ends_with(".rope_freqs.weight")) return false;
+  int64_t layer = 0;
+  const auto read = std::from_chars(name.data() + kBlock.size(), name.data() + name.size(), layer);
+  return read.ec == std::errc() && layer < layers;
 }
 
 }  // namespace braid::models

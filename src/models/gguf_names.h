@@ -13,4 +13,8 @@ namespace braid::models {
 // "blk.52.post_attention_norm.weight".
 std::string gguf_name(std::string_view released, int64_t layers);
 
+// Whether a tensor of that name is of one of the model's `layers` and no number beside another tensor (`.scale`) or of
+// RoPE, which are read with it or as keys.
+bool gguf_needs_place(std::string_view name, int64_t layers);
+
 }  // namespace braid::models

@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 
 namespace braid::sys {
 namespace {
@@ -13,38 +16,62 @@ volatile std::sig_atomic_t& flag() {
   return value;
 }
 
-void catch_signal(int number) {
+// A later Ctrl-C does not replace a request to stop.
+void record(int caught) {
+  if (flag() == 0 || flag() == SIGINT) flag() = caught;
+}
+
+// Nanoseconds; 0: no signal yet.
+int64_t now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+std::atomic<int64_t>& first_at() {
+  static std::atomic<int64_t> value = 0;
+  return value;
+}
+
+void record_or_end(int caught) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  const bool ends = flag() != 0 && (caught == SIGINT || (first_at() != 0 && now() - first_at() >= kSecond));
+  if (ends) _exit(128 + caught);
+  if (first_at() == 0) first_at() = now();
+  record(caught);
+}
+
+void handle(int number, void (*handler)(int)) {
   struct sigaction action {};
-  // A later Ctrl-C does not replace a request to stop.
-  action.sa_handler = [](int caught) {
-    if (flag() == 0 || flag() == SIGINT) flag() = caught;
-  };
+  action.sa_handler = handler;
   sigaction(number, &action, nullptr);  // no SA_RESTART: a blocked read returns
+}
+
+// nohup: the caller wants the process to outlive the terminal.
+bool hears_hangups() {
+  struct sigaction before {};
+  return sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN;
 }
 
 }  // namespace
 
 void catch_interrupts() {
   flag() = 0;
-  catch_signal(SIGINT);
+  handle(SIGINT, record);
 }
 
 void catch_requests_to_stop() {
   catch_interrupts();
-  catch_signal(SIGTERM);
-  // nohup: the caller wants the process to outlive the terminal.
-  struct sigaction before {};
-  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) catch_signal(SIGHUP);
+  handle(SIGTERM, record);
+  if (hears_hangups()) handle(SIGHUP, record);
 }
 
-// The current operation may take minutes: a second Ctrl-C means not to wait for it.
+// The current operation may take minutes, and a wait for another rank an hour: a second signal means not to wait for
+// it.
 void end_at_second_interrupt() {
-  struct sigaction action {};
-  action.sa_handler = [](int caught) {
-    if (flag() != 0) _exit(128 + caught);
-    flag() = caught;
-  };
-  sigaction(SIGINT, &action, nullptr);
+  first_at() = 0;
+  handle(SIGINT, record_or_end);
+  handle(SIGTERM, record_or_end);
+  if (hears_hangups()) handle(SIGHUP, record_or_end);
 }
 
 int caught_signal() { return flag(); }

@@ -252,6 +252,16 @@ TEST(InterruptDeathTest, TheSecondEndsTheProcess) {
   EXPECT_EXIT(ask({SIGTERM, SIGTERM}), testing::ExitedWithCode(SIGTERM), "");
   EXPECT_EXIT(ask({SIGINT, SIGINT}), testing::ExitedWithCode(130), "");
   EXPECT_EXIT(ask({SIGTERM, SIGINT}), testing::ExitedWithCode(130), "");
+  const auto later = [&](int first, int second) {
+    sys::catch_requests_to_stop();
+    sys::end_at_second_interrupt();
+    std::raise(first);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    std::raise(second);
+    std::_Exit(sys::caught_signal());
+  };
+  EXPECT_EXIT(later(SIGTERM, SIGTERM), testing::ExitedWithCode(128 + SIGTERM), "");
+  EXPECT_EXIT(later(SIGINT, SIGHUP), testing::ExitedWithCode(128 + SIGHUP), "");
 }
 
 TEST(Read, FilesPipesAndDevicesWholeOrNotAtAll) {
