@@ -1,11 +1,12 @@
 """A run that is killed at any instant and resumed ends bit-identical to an uninterrupted one.
 
-usage: kill_resume.py BRAID [TRIES]
+usage: kill_resume.py BRAID [TRIES [RANKS]]
 Trains the hybrid of tests/data (Mamba, attention, latent experts, prediction block) on a generated source: once without
 interruption, then TRIES times (5) killed with SIGKILL at a random instant, and resumed with another split of the batch.
 Every second try is in BF16. Two of four tries are killed between two checkpoints, so that steps are lost; the others at
 any instant, also inside a save. Each kill must hit the run alive and in the middle of its steps, the resumed run must
 start right after the newest checkpoint, and the final checkpoints, their mean and the running mean must be equal byte for byte.
+Of several RANKS one is killed, any of them, and the others must end by themselves.
 """
 import os
 import random
@@ -20,12 +21,13 @@ from support.program import braid, start
 from support.training import HYBRID, checkpoints, logged_steps, printed_steps, state_of
 
 TRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-STEPS, EVERY = 9, 3
+RANKS = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+BATCH, STEPS, EVERY = 4, 9, 3
 AGAIN = 20  # retries of kills that come too late, after the process ran ahead
 RECIPE = f"""
 init = "{HYBRID}"
 steps = {STEPS}
-batch = 4
+batch = {BATCH}
 length = 24
 [data]
 kind = "markov"
@@ -51,7 +53,13 @@ jsonl = "log.jsonl"
 
 
 def line(recipe, out, *more):
-    return "train", recipe, f"out={out}", "--threads", "1", *more
+    return "train", recipe, f"out={out}", "--threads", RANKS, "--ranks", RANKS, *more
+
+
+def ranks_of(run):
+    """The first is `run` itself, which starts the others."""
+    with open(f"/proc/{run.pid}/task/{run.pid}/children", encoding="ascii") as children:
+        return [run.pid, *map(int, children.read().split())]
 
 
 def result_of(out):
@@ -67,8 +75,8 @@ def run(*arguments):
     return done
 
 
-def kill(recipe, out, dtype, after, delay):
-    """Kills a run `delay` seconds after it printed step `after`. Returns the last step printed; None if the run was done."""
+def kill(recipe, out, dtype, after, delay, victim):
+    """Kills rank `victim` of a run `delay` seconds after it printed step `after`. Returns the last step printed; None if the run was done."""
     with start(*line(recipe, out, f"dtype={dtype}"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         printed = ""
         while printed_steps(printed)[-1:] != [after]:
@@ -77,11 +85,15 @@ def kill(recipe, out, dtype, after, delay):
                 sys.exit(f"the run ended before step {after}: {child.wait()}")
             printed += text
         time.sleep(delay)
-        alive = child.poll() is None
-        child.send_signal(signal.SIGKILL)
+        ranks = ranks_of(child)
+        alive = child.poll() is None and len(ranks) == RANKS
+        if alive:
+            os.kill(ranks[victim], signal.SIGKILL)
         printed += child.stdout.read()
+        child.wait(timeout=60)
     last = printed_steps(printed)[-1]
-    if not alive or child.returncode != -signal.SIGKILL or STEPS in (last, *checkpoints(out)):
+    killed = child.returncode == -signal.SIGKILL if victim == 0 else child.returncode != 0
+    if not alive or not killed or STEPS in (last, *checkpoints(out)):
         return None
     return last
 
@@ -91,7 +103,8 @@ def attempt(recipe, root, dtype, seconds, chance, between):
     for i in range(AGAIN):
         out = root / f"{len(list(root.iterdir()))}"
         after = EVERY * chance.randrange(1, STEPS // EVERY) + 1 if between else chance.randrange(EVERY + 1, STEPS - 1)
-        last = kill(recipe, out, dtype, after, 0 if between else chance.uniform(0, seconds / STEPS))
+        delay = 0 if between else chance.uniform(0, seconds / STEPS)
+        last = kill(recipe, out, dtype, after, delay, chance.randrange(RANKS))
         if last is None:
             continue
         saved = checkpoints(out)[-1]
@@ -121,7 +134,7 @@ def main():
             out, last, saved = attempt(recipe, root, dtype, seconds[dtype], chance, i // 2 % 2 == 0)
             lost += last - saved
             name = f"try {i} of seed {seed} ({dtype}, killed after step {last}, resumed from {saved})"
-            done = run(recipe, out, f"dtype={dtype}", "--resume", "auto", f"accumulate={chance.choice((1, 2, 4))}")
+            done = run(recipe, out, f"dtype={dtype}", "--resume", "auto", f"accumulate={chance.choice([n for n in (1, 2, 4) if n * RANKS <= BATCH])}")
             if printed_steps(done.stdout) != list(range(saved + 1, STEPS + 1)):
                 sys.exit(f"{name}: the resumed run did steps {printed_steps(done.stdout)}")
             for file, data in result_of(out).items():
@@ -131,7 +144,7 @@ def main():
                 sys.exit(f"{name}: loss.csv holds steps {logged_steps(out)}")
     if lost < TRIES // 2:
         sys.exit(f"only {lost} steps were lost: the kills proved nothing")
-    print(f"{TRIES} tries, all killed in the middle, {lost} steps repeated: bit-identical (seed {seed})")
+    print(f"{TRIES} tries of {RANKS} ranks, all killed in the middle, {lost} steps repeated: bit-identical (seed {seed})")
 
 
 main()

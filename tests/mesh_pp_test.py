@@ -84,6 +84,8 @@ class Stages(MeshCase):
                      says="pp 2 x tp 2; expected a divisor of 2; try --ranks 4")
         self.refused("parallel.pp=64", "--ranks", 64, says="more runs of layers than layers")
         self.refused("parallel.virtual_stages=2", "--ranks", 2, says="there is one stage")
+        for word in ("cp_attention=ring", "cp_mamba=states", "dispatcher=node"):
+            self.refused(f"parallel.{word}", "--ranks", 2, says="ranks do not ")
         self.refused("parallel.pp=2", "parallel.virtual_stages=2", "accumulate=3", "--ranks", 2, says="try accumulate=4")
         self.refused("parallel.pp=2", "--ranks", 4, "accumulate=3", says="at least 2 ranks x 3 parts")
         for words in (("parallel.exact=true",), ("log.hash_every=1",), ("distill.teacher=x", *PLAIN),

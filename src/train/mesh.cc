@@ -119,6 +119,8 @@ void check_whole_weights(const Recipe& recipe) {
 
 // Of the ranks that share experts; a rank's part of an expert stays with the others.
 void check_nodes(const ParallelRecipe& p) {
+  if (p.dispatcher != ParallelRecipe{}.dispatcher && !p.divides_experts())
+    refuse("parallel.dispatcher", "ranks do not share the experts of a layer", "parallel.ep=2");
   if (p.node_ranks == 0 && p.node_limit == 0) return;
   if (!p.divides_experts())
     refuse(p.node_ranks > 0 ? "parallel.node_ranks" : "parallel.node_limit",
@@ -204,6 +206,10 @@ void check_mesh(const Recipe& recipe, int ranks) {
   check_divides({{"pp", p.pp}, {"cp", p.cp}, {"tp", p.tp}}, ranks);
   check_divides({{"pp", p.pp}, {"ep", p.divides_experts() ? p.ep : 1}, {"etp", p.divides_experts() ? p.etp : 1}},
                 ranks);
+  for (const auto& [key, word] :
+       {std::pair("parallel.cp_attention", p.cp_attention), {"parallel.cp_mamba", p.cp_mamba}}) {
+    if (p.cp == 1 && !word.empty()) refuse(key, "ranks do not divide sequences", "parallel.cp=2");
+  }
   if (p.tp == 1 && p.sp) refuse("parallel.sp", "divides the tokens among the ranks of a model", "parallel.tp=2");
   check_virtual_stages(recipe);
   check_nodes(p);
