@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "io/atomic_file.h"
 #include "io/atomic_folder.h"
 #include "io/json.h"
 #include "io/safetensors.h"
@@ -14,7 +13,6 @@
 #include "models/load.h"
 #include "models/save.h"
 #include "sys/error.h"
-#include "sys/mapped_file.h"
 
 namespace braid::models {
 namespace fs = std::filesystem;
@@ -194,10 +192,7 @@ void merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs:
   }
   writer.finish();
   copy_companions(path.folder, folder.place());
-  const sys::MappedFile config(path.folder / "config.json");
-  io::AtomicFile copy(folder.place() / "config.json");
-  copy.write(config.bytes());
-  copy.commit();
+  copy_config(path.folder, folder.place());
   folder.commit();
 }
 
