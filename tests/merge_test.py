@@ -14,7 +14,7 @@ import subprocess
 
 from support.program import BRAID, DATA, ENVIRONMENT, Case, braid, main
 from support.tensors import tensors, write_header
-from support.training import files_of
+from support.training import RECIPE, files_of
 
 HYBRID, SHARDS = DATA / "hf" / "nemotron-h-latent-mtp", DATA / "hf" / "nemotron-h-legacy"
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 301, "hidden_size": 24,
@@ -152,6 +152,17 @@ class Means(MergeCase):
     def test_of_equal_models_it_is_the_model(self):
         a = self.model("a", 1, change=negative_zeros)
         self.assertEqual(tensors(self.merge(a, a, a, "--mean")), tensors(a))
+
+    def test_checkpoints_of_a_run(self):
+        (self.root / "r.toml").write_text(RECIPE)
+        run = self.root / "run"
+        self.run_ok("train", self.root / "r.toml", f"out={run}", "steps=3", "checkpoint.every=1", "checkpoint.merge=3")
+        merged = tensors(run / "merged")  # a sum in FP32
+        got = tensors(self.merge(*sorted((run / "checkpoints").glob("step-*")), "--mean"))
+        self.assertEqual(set(got), set(merged))
+        for name, tensor in got.items():
+            for x, y in zip(numbers(tensor), numbers(merged[name])):
+                self.assertLessEqual(abs(x - y), 5e-7 * abs(y) + 1e-9, name)
 
     def test_long_tensors(self):
         config = CONFIG | {"vocab_size": 70001, "hidden_size": 64, "num_hidden_layers": 1}
