@@ -232,15 +232,15 @@ class Arcs(MergeCase):
         self.assertEqual(tensors(self.merge(b, a, "--slerp", 1)), tensors(a))
 
     def test_without_an_angle_it_is_linear(self):
-        def change(made):
-            for i, (name, (dtype, shape, data)) in enumerate(made.items()):
-                values = [number_of(bits, dtype) for bits in array.array({2: "H", 4: "I"}[WIDTH[dtype]], data)]
-                factor = (2, -1, 0, 1)[i % 4]
-                near = [x * factor * (1 + 1e-4 * (j % 3)) for j, x in enumerate(values)]  # cosine above 0.9995
-                made[name] = (dtype, shape, encoded(near, dtype))
-        a, b = self.model("a", 0), self.model("b", 0, change=change)
-        self.assertMerged(self.merge(a, b, "--slerp", 0.3), [a, b],
-                          lambda xs: [0.7 * x + 0.3 * y for x, y in zip(*xs)])
+        linear = lambda xs: [0.7 * x + 0.3 * y for x, y in zip(*xs)]
+        for apart, formula in ((0.02, linear), (0.06, self.arc(0.3))):  # cosines of 0.9999 and 0.9989
+            def change(made, apart=apart):
+                for i, (name, (dtype, shape, data)) in enumerate(made.items()):
+                    values = [number_of(bits, dtype) for bits in array.array({2: "H", 4: "I"}[WIDTH[dtype]], data)]
+                    factor = (2, -1, 0, 1)[i % 4]
+                    made[name] = (dtype, shape, encoded([x * factor * (1 + apart * (j % 3)) for j, x in enumerate(values)], dtype))
+            a, b = self.model("a", 0), self.model("b", 0, change=change)
+            self.assertMerged(self.merge(a, b, "--slerp", 0.3), [a, b], formula)
 
     def test_threads_do_not_count(self):
         a, b = self.model("a", 0), self.model("b", 1)
@@ -391,6 +391,9 @@ class Refusals(MergeCase):
                                 ({"model": model | {"merges": []}}, "merge 0; got none; expected a b")):
             b = self.model("b", 1, tokenizer=TOKENIZER | tokenizer)
             self.refused(a, b, "--mean", says=[f"[{b}] has another vocabulary than {a}: {says}"])
+        pieces = [self.model(f"pieces{score}", 1, tokenizer={"model": {"type": "Unigram", "vocab": [["a", 0.0], ["b", score]]}})
+                  for score in (-1.5, -2.5)]
+        self.refused(*pieces, "--mean", says=["the id of b; got 1 -2.5; expected 1 -1.5"])
         self.merge(a, self.model("b", 1, tokenizer=TOKENIZER | {"model": model | {"merges": ["a b"]}, "version": "1.0"}), "--mean")
 
     def test_numbers_that_are_not_finite(self):

@@ -154,15 +154,18 @@ bool same_bytes(const fs::path& one, const fs::path& other) {
                                .expected = printable(expected)});
 }
 
-using Tokens = std::map<std::string, std::string>;  // with what the file says of each: its id, or its place and score
+using Tokens = std::map<std::string, std::string>;  // with what the file says of each: its id, or its id and score
 
 void add_tokens(Tokens& tokens, const io::Json& json) {
   const nlohmann::json& raw = json.raw();
   if (raw.is_object()) {
     for (const auto& [token, id] : raw.items()) tokens[token] = id.dump();
   } else if (raw.is_array()) {  // [[token, score], ...]
-    for (size_t i = 0; i < raw.size(); ++i)
-      tokens[raw[i].is_array() && !raw[i].empty() ? raw[i][0].dump() : ""] += fmt::format("{} ", i);
+    for (size_t i = 0; i < raw.size(); ++i) {
+      const bool pair = raw[i].is_array() && raw[i].size() == 2 && raw[i][0].is_string();
+      tokens[pair ? raw[i][0].get<std::string>() : ""] +=
+          fmt::format("{} {}", i, pair ? raw[i][1].dump() : raw[i].dump());
+    }
   }
 }
 
