@@ -323,12 +323,12 @@ class Folders(MergeCase):
         self.assertEqual(tensors(self.merge(a, b, "--mean"))["model.mask"].data, bytes([7] * 5))
         self.refused(a, c, "--mean", says=[f"[{c}] tensor model.mask, of whole numbers, is not that of {a}"])
 
-    def test_stopped_it_leaves_nothing(self):
-        self.run_ok("new", "hybrid-8.5m", self.root / "m")
+    def stopped(self, *words):
+        """A merge gets Ctrl-C when it has begun to write."""
         parent = self.root / "made"
-        parent.mkdir()
-        for _ in range(5):  # until the signal comes while it writes
-            process = subprocess.Popen([BRAID, "merge", *["m"] * 100, "--mean", "-o", parent / "out"], cwd=self.root, env=ENVIRONMENT,
+        parent.mkdir(exist_ok=True)
+        for _ in range(20):  # until the signal comes before it is done
+            process = subprocess.Popen([BRAID, "merge", *map(str, words), "-o", parent / "out"], cwd=self.root, env=ENVIRONMENT,
                                        stdout=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
             while process.poll() is None and not any(parent.iterdir()):
                 pass
@@ -338,6 +338,14 @@ class Folders(MergeCase):
             shutil.rmtree(parent / "out")
         self.assertEqual(process.returncode, 130)
         self.assertEqual(list(parent.iterdir()), [])
+
+    def test_stopped_it_leaves_nothing(self):
+        self.run_ok("new", "hybrid-8.5m", self.root / "m")
+        self.stopped(*["m"] * 100, "--mean")
+        (self.root / "r.toml").write_text('init = "m"\nsteps = 1\nbatch = 1\nlength = 8\nout = "adapter"\n[lora]\nrank = 2\ntargets = ["q_proj"]\n'
+                                          '[data]\nkind = "markov"\n')
+        self.run_ok("train", self.root / "r.toml")
+        self.stopped("m", "--adapter", "adapter")
 
 
 class Refusals(MergeCase):

@@ -1,6 +1,7 @@
 // braid merge: one model from several, or from a model and its adapter, as a Hugging Face folder of its own.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -107,17 +108,21 @@ std::vector<MergeModel> models_of_slerp(const MergeArgs& o) {
   return {merge_model(o.model, 1 - o.slerp), merge_model(o.others[0], o.slerp)};
 }
 
-int merge_whole(const MergeArgs& o, const char* method, MergeRule rule, const std::vector<MergeModel>& models) {
+// Calls of(progress) behind a bar; a signal stops it.
+template <class Of>
+auto with_bar(Of&& of) {
+  std::optional<report::Progress> bar;
   sys::catch_requests_to_stop();
-  models::MergeReport result;
-  {
-    std::optional<report::Progress> progress;
-    result = models::merge_models(models, rule, o.out, sys::default_threads(), [&](int64_t done, int64_t total) {
-      if (!progress) progress.emplace("merging", total);
-      progress->at(done);
-      return sys::caught_signal() == 0;
-    });
-  }
+  return of([&](int64_t done, int64_t total) {
+    if (!bar) bar.emplace("merging", total);
+    bar->at(done);
+    return sys::caught_signal() == 0;
+  });
+}
+
+int merge_whole(const MergeArgs& o, const char* method, MergeRule rule, const std::vector<MergeModel>& models) {
+  const auto result = with_bar(
+      [&](auto&& progress) { return models::merge_models(models, rule, o.out, sys::default_threads(), progress); });
   if (!result.whole) return 128 + sys::caught_signal();
   for (const std::string& note : result.notes) fmt::print(stderr, "note: {}\n", note);
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -150,7 +155,9 @@ int merge_command(const MergeArgs& o) {
   if (o.mean) return merge_whole(o, "mean", MergeRule::mean, models_of_mean(o));
   if (slerp) return merge_whole(o, "slerp", MergeRule::slerp, models_of_slerp(o));
   if (!o.task.empty()) return merge_whole(o, "task", MergeRule::task, models_of_task(o));
-  models::merge_adapter(models::find_weights(o.model), o.adapter, o.out);
+  const io::ModelPath model = models::find_weights(o.model);
+  if (!with_bar([&](auto&& progress) { return models::merge_adapter(model, o.adapter, o.out, progress); }))
+    return 128 + sys::caught_signal();
   print_result(o.json, {{"folder", o.out}, {"adapter", o.adapter}}, printable(o.out));
   return 0;
 }
