@@ -21,7 +21,7 @@ const Command kCommands[] = {
     {"search", "the best variant of each layer within limits of cost", &setup_search, "training"},
     {"nest", "units in order of importance: smaller models are its prefixes", &setup_nest, "training"},
     {"slice", "one of the models inside a nested one, as a folder", &setup_slice, "training"},
-    {"merge", "a model with its adapter added, as a new folder", &setup_merge, "training"},
+    {"merge", "one model from several, or from one and its adapter", &setup_merge, "training"},
     {"convert", "a folder as a GGUF file for llama.cpp, and back", &setup_convert, "models"},
     {"list", "models on this machine, and whether they run here", &setup_list, "models"},
     {"new", "random weights of any config, to time its shape", &setup_new, "models"},

@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "io/atomic_file.h"
 #include "io/atomic_folder.h"
 #include "io/json.h"
 #include "io/safetensors.h"
@@ -14,7 +13,6 @@
 #include "models/load.h"
 #include "models/save.h"
 #include "sys/error.h"
-#include "sys/mapped_file.h"
 
 namespace braid::models {
 namespace fs = std::filesystem;
@@ -160,7 +158,8 @@ std::unique_ptr<Model> load_adapted(const io::ModelPath& path, const fs::path& a
   return model;
 }
 
-void merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs::path& out) {
+bool merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs::path& out,
+                   const MergeProgress& progress) {
   if (path.is_gguf())
     fail(path.name, {.what = "cannot merge an adapter into a GGUF file", .hint = "--adapter where it is used"});
   const AdaptedFolder files = open_adapted(path, adapter, load_config(path), true, std::nullopt);
@@ -182,7 +181,11 @@ void merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs:
   }
   const io::Safetensors weights(path.weights);
   std::vector<io::TensorSpec> specs;
-  for (const io::StoredTensor& t : weights.tensors()) specs.push_back({t.name, t.view.dtype, t.view.shape});
+  int64_t done = 0, total = 0;
+  for (const io::StoredTensor& t : weights.tensors()) {
+    specs.push_back({t.name, t.view.dtype, t.view.shape});
+    total += t.view.bytes();
+  }
   io::AtomicFolder folder(out, io::AtomicFolder::Mark::none);
   io::SafetensorsWriter writer(folder.place(), std::move(specs));
   for (const io::TensorSpec& spec : writer.order()) {
@@ -191,14 +194,13 @@ void merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs:
     } else {
       writer.write(spec.name, weights.need(spec.name));
     }
+    if (!progress(done += spec.bytes(), total)) return false;
   }
   writer.finish();
   copy_companions(path.folder, folder.place());
-  const sys::MappedFile config(path.folder / "config.json");
-  io::AtomicFile copy(folder.place() / "config.json");
-  copy.write(config.bytes());
-  copy.commit();
+  copy_config(path.folder, folder.place());
   folder.commit();
+  return true;
 }
 
 std::string adapter_config_text(const AdapterSpec& spec, std::span<const AdapterSite> sites, const std::string& base) {

@@ -7,6 +7,7 @@
 
 #include "io/model_path.h"
 #include "models/adapters.h"
+#include "sys/function_ref.h"
 
 namespace braid::models {
 
@@ -21,8 +22,12 @@ std::string lora_b_name(const AdapterSite& site);
 std::unique_ptr<Model> load_adapted(const io::ModelPath& path, const std::filesystem::path& adapter, DType products);
 
 // The weights of `path` with the adapter added, written tensor by tensor, with the same names, types and shapes, to
-// another folder. Error when an adapted weight is quantised.
-void merge_adapter(const io::ModelPath& path, const std::filesystem::path& adapter, const std::filesystem::path& out);
+// another folder. Error when an adapted weight is quantised. `progress` gets bytes done and in total; returning false
+// stops, and nothing is written. Returns whether it is whole.
+using MergeProgress = sys::FunctionRef<bool(int64_t, int64_t)>;
+bool merge_adapter(
+    const io::ModelPath& path, const std::filesystem::path& adapter, const std::filesystem::path& out,
+    const MergeProgress& progress = [](int64_t, int64_t) { return true; });
 
 // adapter_config.json of trained adapters. `base` is where the model came from.
 std::string adapter_config_text(const AdapterSpec& spec, std::span<const AdapterSite> sites, const std::string& base);

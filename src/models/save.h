@@ -18,6 +18,8 @@ void save_model(const MasterWeights& masters, std::span<const float> values, con
 // Path of the weights in such a folder, for io::Safetensors.
 std::filesystem::path weights_in(const MasterWeights& masters, const std::filesystem::path& folder);
 
+// Copies config.json.
+void copy_config(const std::filesystem::path& from, const std::filesystem::path& to);
 // Copies tokenizer, chat template and generation settings, as far as present.
 void copy_companions(const std::filesystem::path& from, const std::filesystem::path& to);
 
