@@ -230,8 +230,8 @@ void compare_json(const NamedFolder& one, const NamedFolder& other, const char* 
 void need_same_function(const NamedConfig& one, const NamedConfig& other) {
   const bool mtp = one.config.mtp && other.config.mtp;
   const std::vector<Fact> want = facts_of(one.config, mtp), have = facts_of(other.config, mtp);
-  const auto differ = [](const Fact& a, const Fact& b) { return a.name == b.name && a.value == b.value; };
-  const auto [w, h] = std::mismatch(want.begin(), want.end(), have.begin(), have.end(), differ);
+  const auto same = [](const Fact& a, const Fact& b) { return a.name == b.name && a.value == b.value; };
+  const auto [w, h] = std::mismatch(want.begin(), want.end(), have.begin(), have.end(), same);
   if (w == want.end() && h == have.end()) return;
   // Kinds come before what only they have, so that a name differs or ends only behind a value that did.
   const Fact none{"", "none"}, &a = w == want.end() ? none : *w, &b = h == have.end() ? none : *h;
