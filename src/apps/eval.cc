@@ -234,7 +234,7 @@ Action setup_eval(Cli& cli) {
   cli.option("--stride", o->stride, "windows N apart, whose last N are scored; 0: off");
   cli.option("--adapter FOLDER", o->model.adapter, "a LoRA adapter as PEFT and braid train write it");
   o->model.declare_types(cli);
-  cli.option("--chunk", o->model.chunk, "tokens of one pass; 1 with --mamba-ssm-cache-dtype, which rounds after each");
+  cli.option("--chunk", o->model.chunk, "tokens of a pass; 1 if SSM states are rounded");
   cli.option("-t,--threads", o->model.threads, "0: one per core");
   cli.flag("--json", o->json, "print one JSON object");
   cli.rare();

@@ -74,7 +74,8 @@ int tag_of(uint64_t tag) {
 
 class MpiTransport final : public Transport {
  public:
-  explicit MpiTransport(const Library& mpi) : mpi_(mpi), native_(mpi.handle, mpi.world) {
+  // `compares`: what a message is checked by travels in front of it; all ranks say the same.
+  MpiTransport(const Library& mpi, bool compares) : mpi_(mpi), native_(mpi.handle, mpi.world), compares_(compares) {
     mpi_.comm_rank(mpi_.world, &rank_);
     mpi_.comm_size(mpi_.world, &size_);
   }
@@ -92,7 +93,7 @@ class MpiTransport final : public Transport {
  private:
   struct Piece {
     MpiHandle request = nullptr;
-    bool sends = false, done = false;
+    bool sends = false, done = false, is_check = false;
   };
   struct Open {
     Message* message = nullptr;
@@ -100,10 +101,12 @@ class MpiTransport final : public Transport {
     std::unique_ptr<MpiNative::Held> held{};  // of a collective of the library's own
   };
   void start(Message& m, bool sends);
+  void start_piece(Open& open, Piece piece, std::byte* data, int64_t bytes);
   bool test(Open& open);
 
   Library mpi_;
   MpiNative native_;
+  bool compares_;
   int rank_ = 0, size_ = 1;
   pid_t parent_ = getppid();
   std::vector<Open> open_;
@@ -113,17 +116,25 @@ class MpiTransport final : public Transport {
 void MpiTransport::start(Message& m, bool sends) {
   Open& open = open_.emplace_back();
   open.message = &m;
-  const int tag = tag_of(m.tag);
+  if (compares_) {
+    uint64_t& check = sends ? m.check : m.got_check;
+    start_piece(open, {.sends = sends, .is_check = true}, reinterpret_cast<std::byte*>(&check), sizeof check);
+  }
   int64_t at = 0;
   do {
-    const int n = static_cast<int>(std::min(kPieceMost, m.bytes - at));
-    Piece& piece = open.pieces.emplace_back();
-    piece.sends = sends;
-    check_mpi(sends ? mpi_.send(m.data + at, n, mpi_.byte, m.peer, tag, mpi_.world, &piece.request)
-                    : mpi_.recv(m.data + at, n, mpi_.byte, m.peer, tag, mpi_.world, &piece.request),
-              sends ? "MPI_Isend" : "MPI_Irecv");
+    const int64_t n = std::min<int64_t>(kPieceMost, m.bytes - at);
+    start_piece(open, {.sends = sends}, m.data + at, n);
     at += n;
   } while (at < m.bytes);
+}
+
+void MpiTransport::start_piece(Open& open, Piece piece, std::byte* data, int64_t bytes) {
+  const Message& m = *open.message;
+  const int tag = tag_of(m.tag), n = static_cast<int>(bytes);
+  check_mpi(piece.sends ? mpi_.send(data, n, mpi_.byte, m.peer, tag, mpi_.world, &piece.request)
+                        : mpi_.recv(data, n, mpi_.byte, m.peer, tag, mpi_.world, &piece.request),
+            piece.sends ? "MPI_Isend" : "MPI_Irecv");
+  open.pieces.push_back(piece);
 }
 
 void MpiTransport::native(const NativeCall& call, Message& m) {
@@ -151,7 +162,7 @@ bool MpiTransport::test(Open& open) {
     }
     check_mpi(code, "MPI_Test");
     piece.done = done != 0;
-    if (done != 0 && !piece.sends) open.message->got_bytes += static_cast<int64_t>(status.bytes);
+    if (done != 0 && !piece.sends && !piece.is_check) open.message->got_bytes += static_cast<int64_t>(status.bytes);
     all = all && piece.done;
   }
   return all;
@@ -166,7 +177,7 @@ void MpiTransport::progress(std::chrono::microseconds patience) {
     std::erase_if(open_, [&](Open& open) {
       if (!test(open)) return false;
       if (open.held) open.held->finish();
-      open.message->got_check = open.message->check;
+      if (!compares_) open.message->got_check = open.message->check;
       open.message->done = true;
       return true;
     });
@@ -203,7 +214,7 @@ void run_under_mpi(const Options& options, const std::function<void(Group& world
                              .hint = "Debian's openmpi-bin"});
   check_mpi(mpi.set_error_handler(mpi.world, mpi.errors_return), "MPI_Comm_set_errhandler");
   {
-    Group world(std::make_unique<MpiTransport>(mpi), options);
+    Group world(std::make_unique<MpiTransport>(mpi, options.compare_calls), options);
     body(world);
     world.barrier().wait();  // nobody finalizes while another still sends
   }

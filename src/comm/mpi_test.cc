@@ -108,9 +108,26 @@ TEST(UnderMpirun, NativeRefuses) {
   });
 }
 
+TEST(UnderMpirun, AnotherCallIsNamed) {
+  if (!under_mpirun()) GTEST_SKIP() << "started by other tests";
+  run_under_mpi({.timeout = std::chrono::seconds(100), .compare_calls = true}, [&](Group& world) {
+    for (const Algorithm& a : every_algorithm()) {
+      if (a.make) try_case(world, {a, DType::f32, Reduction::sum, 37});
+    }
+    Group pair = world.split(0);
+    const std::string error = support::error_of([&] {
+      float x = 1;
+      const MutView v = mut_view_of(&x, {1});
+      pair.all_reduce(v, v, world.rank() == 0 ? Reduction::sum : Reduction::max, "recursive").wait();
+    });
+    EXPECT_NE(error.find("all_reduce with other arguments"), std::string::npos) << error;
+  });
+}
+
 class MpiRanks : public testing::TestWithParam<int> {};
 TEST_P(MpiRanks, EveryAlgorithmGivesTheSum) { start_ranks(GetParam(), "UnderMpirun.Ranks"); }
 TEST_P(MpiRanks, NativeOnes) { start_ranks(GetParam(), "UnderMpirun.Native"); }
+TEST(Mpi, AnotherCallIsNamed) { start_ranks(2, "UnderMpirun.AnotherCallIsNamed"); }
 TEST(Mpi, NativeRefuses) { start_ranks(2, "UnderMpirun.NativeRefuses"); }
 // Starting ranks takes a second each; the slow suite tries all numbers of them.
 INSTANTIATE_TEST_SUITE_P(Ranks, MpiRanks, testing::Values(1, 3));
