@@ -54,7 +54,7 @@ double merge_number(const char* option, const std::string& text) {
 
 MergeModel merge_model(const std::string& argument, double weight) {
   MergeModel model{.path = models::find_weights(argument), .weight = weight};
-  model.path.name = argument;  // two folders of one name are told apart
+  model.path.name = argument;  // so that two folders of the same name differ
   return model;
 }
 
