@@ -21,8 +21,7 @@ void record(int caught) {
   if (flag() == 0 || flag() == SIGINT) flag() = caught;
 }
 
-// Nanoseconds; 0: no signal yet.
-int64_t now() {
+int64_t now() {  // ns
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
   return time.tv_sec * 1'000'000'000 + time.tv_nsec;
@@ -34,9 +33,9 @@ std::atomic<int64_t>& first_at() {
 
 void record_or_end(int caught) {
   constexpr int64_t kSecond = 1'000'000'000;
-  const bool ends = flag() != 0 && (caught == SIGINT || (first_at() != 0 && now() - first_at() >= kSecond));
+  const bool ends = flag() != 0 && (caught == SIGINT || now() - first_at() >= kSecond);
   if (ends) _exit(128 + caught);
-  if (first_at() == 0) first_at() = now();
+  if (flag() == 0) first_at() = now();
   record(caught);
 }
 
