@@ -11,6 +11,7 @@
 
 #include "comm/comm_cases.h"
 #include "comm/inproc.h"
+#include "comm/same_words.h"
 #include "core/philox.h"
 #include "support/error_of.h"
 
@@ -217,6 +218,29 @@ TEST(Group, ADifferentReductionIsFound) {
     });
   });
   EXPECT_NE(error.find("all_reduce with other arguments"), std::string::npos) << error;
+}
+
+// What ranks were told is compared as a whole, and every rank says the same.
+TEST(SameWords, TheFirstDifferenceIsNamedByAll) {
+  const auto told = [](const Words& third) {
+    std::vector<std::string> errors(3);
+    run_in_process(3, {}, [&](Group& world) {
+      const Words words = {{"seed", "1"}, {"lr", "0.5"}, {"out", ""}};
+      errors[static_cast<size_t>(world.rank())] =
+          error_of([&] { check_same_words(world, world.rank() == 2 ? third : words); });
+    });
+    EXPECT_EQ(errors[0], errors[1]);
+    EXPECT_EQ(errors[0], errors[2]);
+    return errors[0];
+  };
+  EXPECT_EQ(told({{"seed", "1"}, {"lr", "0.5"}, {"out", ""}}), "");
+  const std::string different = "[ranks] were started with different options; got ";
+  EXPECT_EQ(told({{"seed", "1"}, {"lr", "0.25"}, {"out", "x"}}),
+            different + "lr = 0.25 on rank 2; expected lr = 0.5, as on rank 0");
+  EXPECT_EQ(told({{"seed", "1"}}), different + "nothing on rank 2; expected lr = 0.5, as on rank 0");
+  EXPECT_EQ(told({}), different + "nothing on rank 2; expected seed = 1, as on rank 0");
+  EXPECT_EQ(told({{"seed", "1"}, {"lr", "0.5"}, {"out", ""}, {"more", "2"}}),
+            different + "more = 2 on rank 2; expected nothing, as on rank 0");
 }
 
 TEST(Group, AnotherSizeIsAnError) {
