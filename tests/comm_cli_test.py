@@ -128,6 +128,8 @@ class CommBench(Case):
         self.assertIn("network.latency_ms is not a field of a link", self.refusal("--cluster", file))
         file.write_text('nodes = "many"\n')
         self.assertIn("nodes is not a whole number", self.refusal("--cluster", file))
+        file.write_text('base = "perlmutter"\nnics = 8\n')
+        self.assertIn("nics is more than a node's GPUs", self.refusal("--cluster", file))
         file.write_text('base = "cray"\n')
         self.assertIn("base is not a preset", self.refusal("--cluster", file))
 

@@ -95,6 +95,8 @@ comm::Cluster read_cluster(const io::Json& json) {
     else
       value.refuse("is not a field of a cluster", "base, nodes, gpus, nics, node, network, rack_nodes, taper, ...");
   }
+  if (const auto nics = json.get({"nics"}); nics && c.nics > c.gpus)
+    nics->refuse("is more than a node's GPUs, each of which sends by one card", fmt::format("at most {}", c.gpus));
   read_link(json, "node", c.node);
   read_link(json, "network", c.network);
   // A preset with another number of ranks keeps its source; figures of the file's own do not have it.
