@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/native.h"
+#include "comm/same_words.h"
 #include "comm/selector.h"
 #include "sys/error.h"
 
@@ -213,10 +214,7 @@ Group Group::split(int colour, int key) {
 }
 
 void Group::choose_by(std::string_view where, std::string times) {
-  auto bytes = static_cast<int64_t>(times.size());
-  broadcast(mut_view_of(&bytes, {1}), 0).wait();
-  times.resize(static_cast<size_t>(bytes));
-  broadcast(MutView(reinterpret_cast<std::byte*>(times.data()), DType::u8, {bytes}), 0).wait();
+  times = text_of(*this, 0, std::move(times));
   engine_->selector = std::make_shared<const Selector>(read_times(where, times), Learner::costs);
 }
 

@@ -7,21 +7,17 @@
 #include "sys/error.h"
 
 namespace braid::comm {
-namespace {
 
-constexpr int64_t kBytesMost = int64_t{1} << 24;
-
-// The text of `root`, on all ranks.
-std::string from(Group& world, int root, std::string text) {
+std::string text_of(Group& world, int root, std::string text) {
   auto size = std::ssize(text);
   const auto bytes = [](void* data, int64_t n) { return MutView(static_cast<std::byte*>(data), DType::u8, {n}); };
   world.broadcast(bytes(&size, sizeof size), root).wait();
-  if (size < 0 || size > kBytesMost)
-    fail("ranks", {.what = "options are too long", .got = fmt::format("{} bytes", size)});
   text.resize(static_cast<size_t>(size));
   if (size > 0) world.broadcast(bytes(text.data(), size), root).wait();
   return text;
 }
+
+namespace {
 
 std::string joined(const Words& words) {
   std::string all;
@@ -44,12 +40,12 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
 }  // namespace
 
 void check_same_words(Group& world, const Words& words) {
-  const std::string own = joined(words), first = from(world, 0, own);
+  const std::string own = joined(words), first = text_of(world, 0, own);
   int64_t other = own == first ? world.size() : world.rank();
   const MutView one(reinterpret_cast<std::byte*>(&other), DType::i64, {1});
   world.all_reduce(one, one, Reduction::min).wait();
   if (other == world.size()) return;
-  const std::string theirs = from(world, static_cast<int>(other), own);
+  const std::string theirs = text_of(world, static_cast<int>(other), own);
   const auto [there, here] = first_difference(theirs, first);
   fail("ranks", {.what = "were started with different options",
                  .got = fmt::format("{} on rank {}", printable(there, 100), other),

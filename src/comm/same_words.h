@@ -1,4 +1,4 @@
-// What ranks that were started one by one have to be told alike.
+// Text among ranks, and what ranks that were started one by one have to be told alike.
 #pragma once
 #include <string>
 #include <utility>
@@ -7,6 +7,9 @@
 #include "comm/group.h"
 
 namespace braid::comm {
+
+// The text of `root`, on all ranks, all of which call it.
+std::string text_of(Group& world, int root, std::string text);
 
 using Words = std::vector<std::pair<std::string, std::string>>;  // an option and its value
 

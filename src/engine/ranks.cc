@@ -1,5 +1,6 @@
 #include "engine/ranks.h"
 
+#include "comm/same_words.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "sys/machine.h"
@@ -52,13 +53,7 @@ double Ranks::agreed(double value) {
   return value;
 }
 
-std::string Ranks::agreed(std::string text) {
-  auto size = std::ssize(text);
-  world_.broadcast(bytes_of(size), 0).wait();
-  text.resize(static_cast<size_t>(size));
-  if (size > 0) world_.broadcast({reinterpret_cast<std::byte*>(text.data()), DType::u8, {size}}, 0).wait();
-  return text;
-}
+std::string Ranks::agreed(std::string text) { return comm::text_of(world_, 0, std::move(text)); }
 
 int64_t Ranks::least(int64_t value) {
   const MutView one = mut_view_of(&value, {1});

@@ -96,10 +96,7 @@ class Merger {
       need_same_function({name(0), configs_[0]}, {name(k), configs_[k]});
       need_same_vocabulary({name(0), models_[0].path.folder}, {name(k), models_[k].path.folder});
     }
-    double sum = 0;
-    for (const MergeModel& model : models_) sum += model.weight;
-    for (const MergeModel& model : models_)
-      factors_.push_back(rule == MergeRule::mean ? model.weight / sum : model.weight);
+    for (const MergeModel& model : models_) factors_.push_back(model.weight);
     choose_tensors();
   }
 

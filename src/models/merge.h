@@ -1,5 +1,5 @@
 // One model from several of the same shape, tensor by tensor, in FP64 and rounded once, to the type of the first:
-//   mean   y = sum of w_i x_i / sum of w_i                (model soups, arXiv 2203.05482)
+//   mean   y = sum of w_i x_i, where the w_i sum to 1      (model soups, arXiv 2203.05482)
 //   task   y = x_0 + sum over i > 0 of w_i (x_i - x_0)    (task arithmetic, arXiv 2212.04089)
 //   slerp  y = sin((1 - t) a) / sin(a) x_0 + sin(t a) / sin(a) x_1, with a the angle between the two tensors as flat
 //          vectors; linear where |cos a| > 0.9995 or one of them is zero (Shoemake, SIGGRAPH 1985; the bound is the one

@@ -94,7 +94,7 @@ class Searcher {
     std::vector<size_t> last;
     for (const auto& points : grid_) last.push_back(points.size() - 1);
     least_ = candidate(last);
-    least_s_ = least_.tokens_s = trials_.tokens_s(least_.sizes);
+    least_.tokens_s = trials_.tokens_s(least_.sizes);
     if (!meets(least_, Measure::tok_s, limit_)) offer(least_);
     return step();
   }
@@ -138,7 +138,7 @@ class Searcher {
   bool measure(std::vector<Candidate>& list) {
     double reached = 0;  // of the estimate, at most
     for (Candidate& c : list) {
-      const double estimate = std::exchange(c.tokens_s, is_least(c) ? least_s_ : trials_.tokens_s(c.sizes));
+      const double estimate = std::exchange(c.tokens_s, is_least(c) ? least_.tokens_s : trials_.tokens_s(c.sizes));
       if (is_speed()) reached = std::max(reached, c.tokens_s / estimate);
       c.loss = trials_.loss(c.sizes);
       if (!step()) return false;
@@ -146,7 +146,7 @@ class Searcher {
     if (is_speed()) correction_ *= reached;
     return true;
   }
-  bool is_least(const Candidate& c) const { return least_s_ > 0 && c.sizes == least_.sizes; }
+  bool is_least(const Candidate& c) const { return least_.tokens_s > 0 && c.sizes == least_.sizes; }
 
   // Decoding reads the active parameters, and does what does not depend on them: the time of a token, linear between
   // the whole and the smallest combination.
@@ -154,7 +154,7 @@ class Searcher {
     const auto active = [](const Candidate& m) { return static_cast<double>(m.cost.active); };
     const double range = active(whole_) - active(least_), whole_s = 1 / whole_.tokens_s;
     const double share = range > 0 ? (active(whole_) - active(c)) / range : 0;
-    return correction_ / (whole_s + share * (1 / least_s_ - whole_s));
+    return correction_ / (whole_s + share * (1 / least_.tokens_s - whole_s));
   }
 
   Candidate candidate(std::span<const size_t> at) const {
@@ -167,7 +167,7 @@ class Searcher {
     c.cost = costs_.of(c.sizes);
     const auto share = [](int64_t part, int64_t all) { return static_cast<double>(part) / static_cast<double>(all); };
     c.bytes = static_cast<int64_t>(static_cast<double>(whole_.bytes) * share(c.cost.params, whole_.cost.params));
-    if (least_s_ > 0) c.tokens_s = estimated_tokens_s(c);
+    if (least_.tokens_s > 0) c.tokens_s = estimated_tokens_s(c);
     return c;
   }
 
@@ -230,9 +230,8 @@ class Searcher {
   const Trials& trials_;
   const std::function<bool(int64_t, int64_t)>& progress_;
   double limit_ = 0;
-  Candidate least_;                       // the smallest combination
-  double least_s_ = 0;                    // its tokens/s, measured; 0: the target is not a speed
-  double correction_ = 1;                 // of estimated tokens/s, from the candidates that were measured
+  Candidate least_;        // the smallest combination, measured; without tokens/s where the target is not a speed
+  double correction_ = 1;  // of estimated tokens/s, from the candidates that were measured
   std::vector<std::vector<Point>> grid_;  // by axis of the options; the whole first
   int64_t done_ = 0, total_ = 0;
 };

@@ -45,10 +45,10 @@ void handle(int number, void (*handler)(int)) {
   sigaction(number, &action, nullptr);  // no SA_RESTART: a blocked read returns
 }
 
-// nohup: the caller wants the process to outlive the terminal.
-bool hears_hangups() {
-  struct sigaction before {};
-  return sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN;
+void (*handler_of(int number))(int) {
+  struct sigaction now {};
+  sigaction(number, nullptr, &now);
+  return now.sa_handler;
 }
 
 }  // namespace
@@ -61,16 +61,17 @@ void catch_interrupts() {
 void catch_requests_to_stop() {
   catch_interrupts();
   handle(SIGTERM, record);
-  if (hears_hangups()) handle(SIGHUP, record);
+  // nohup: the caller wants the process to outlive the terminal.
+  if (handler_of(SIGHUP) != SIG_IGN) handle(SIGHUP, record);
 }
 
 // The current operation may take minutes, and a wait for another rank an hour: a second signal means not to wait for
 // it.
 void end_at_second_interrupt() {
-  first_at() = 0;
-  handle(SIGINT, record_or_end);
-  handle(SIGTERM, record_or_end);
-  if (hears_hangups()) handle(SIGHUP, record_or_end);
+  first_at() = now();  // one may have been recorded just before
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    if (handler_of(number) == record) handle(number, record_or_end);
+  }
 }
 
 int caught_signal() { return flag(); }

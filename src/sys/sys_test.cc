@@ -262,6 +262,20 @@ TEST(InterruptDeathTest, TheSecondEndsTheProcess) {
   };
   EXPECT_EXIT(later(SIGTERM, SIGTERM), testing::ExitedWithCode(128 + SIGTERM), "");
   EXPECT_EXIT(later(SIGINT, SIGHUP), testing::ExitedWithCode(128 + SIGHUP), "");
+  const auto told_twice = [] {  // before and after, as a server that drains
+    sys::catch_requests_to_stop();
+    std::raise(SIGTERM);
+    sys::end_at_second_interrupt();
+    std::raise(SIGTERM);
+    std::_Exit(sys::caught_signal());
+  };
+  EXPECT_EXIT(told_twice(), testing::ExitedWithCode(SIGTERM), "");
+  const auto interrupts_alone = [] {
+    sys::catch_interrupts();
+    sys::end_at_second_interrupt();
+    std::raise(SIGTERM);
+  };
+  EXPECT_EXIT(interrupts_alone(), testing::KilledBySignal(SIGTERM), "");
 }
 
 TEST(Read, FilesPipesAndDevicesWholeOrNotAtAll) {
