@@ -56,6 +56,24 @@ class Graphs(GraphCase):
                          (self.folder / "whole/model.safetensors").read_bytes())
         self.refused("accumulate", "train", "recipe.toml", "out=other", "accumulate=2")
 
+    def test_orders_change_the_file_and_not_what_is_learnt(self):
+        losses = []
+        for order in ("", "degree", "rcm", "labels"):
+            more = ("--order", order) if order else ()
+            name = f"graph{order}.safetensors"
+            made = json.loads(self.run_ok("data", "graph", "blocks", "-o", name, "--nodes", "300", *more, "--json"))
+            if order:
+                self.assertEqual(made["order"]["name"], order)
+                self.assertGreaterEqual(made["order"]["seconds"], 0)
+            if order in ("rcm", "labels"):
+                self.assertLess(made["order"]["mean_span"], made["order"]["mean_span_before"])
+            self.run_ok("train", "recipe.toml", f"graph.path={name}", f"out=out{order}", "steps=3")
+            losses.append(self.losses(f"out{order}"))
+        self.assertEqual(len({(self.folder / f"graph{o}.safetensors").read_bytes() for o in ("", "degree", "rcm", "labels")}), 4)
+        for other in losses[1:]:
+            for a, b in zip(losses[0], other):
+                self.assertAlmostEqual(a, b, delta=1e-4)
+
     def test_files_of_edges_with_features_and_labels(self):
         (self.folder / "ring.txt").write_text("# a ring\n" + "".join(f"{i} {(i + 1) % 6}\n" for i in range(6)))
         npy(self.folder / "x.npy", "f4", (6, 2), [0.5 * i for i in range(12)])
@@ -134,7 +152,18 @@ class Graphs(GraphCase):
         self.refused("[--homophily] out of range; got 2", "data", "graph", "blocks", "-o", "b.safetensors", "--homophily", "2")
         self.refused("--nodes x --degree", "data", "graph", "uniform", "-o", "b.safetensors", "--nodes", "99999999", "--degree", "65536")
         self.refused("no output is named", "data", "graph", "grid")
+        for words in (("grid", "--degree", "3"), ("motifs", "--nodes", "9"), ("rmat", "--train", "0.2"), ("citations", "--width", "4"),
+                      ("blocks", "--items", "4"), ("blocks", "--features", "x.npy"), ("ring.txt", "--homophily", "0.2")):
+            self.refused(f"[{words[1]}] does not go with this source; got {words[0]}", "data", "graph", *words, "-o", "b.safetensors")
+        self.refused("[--order] no such order; got near; expected degree, rcm, labels", "data", "graph", "grid", "--order", "near", "-o", "b.safetensors")
+        self.refused("an even number", "data", "graph", "rmat", "--degree", "3", "-o", "b.safetensors")
+        self.refused("--labels F.npy", "data", "graph", "ring.txt", "--train", "0.2", "-o", "b.safetensors")
+        self.refused("a smaller --nodes or --width", "data", "graph", "blocks", "--nodes", "200000000", "--width", "65536", "--degree", "1",
+                     "-o", "b.safetensors")
         self.refused("gcn", "train", "recipe.toml", "graph.model=gcnn")
+        for word, value in (("dropout", "0.5"), ("length", "8"), ("loss.z", "0.1"), ("distill.temperature", "2"), ("memory.recompute", "full"),
+                            ("tokenizer", "tiny"), ("eval.batches", "3"), ("graph.readout", "max"), ("graph.held_out", "0.2")):
+            self.refused(f"[{word}] does not go with", "train", "recipe.toml", f"{word}={value}")
 
 
 class Grids(GraphCase):

@@ -1,27 +1,34 @@
 // braid data graph: graphs in text, or generated, as the file that objective = "graph" trains on.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "apps/commands.h"
 #include "apps/result.h"
 #include "graph/generate_tasks.h"
 #include "graph/graph_write.h"
 #include "graph/read_text.h"
+#include "graph/reorder.h"
 #include "io/atomic_file.h"
 #include "io/npy.h"
+#include "report/units.h"
 #include "sys/error.h"
+#include "sys/memory.h"
 #include "sys/read.h"
 
 namespace braid::apps {
 namespace {
 
 struct DataGraphArgs {
-  std::string source, out, features, classes;
+  std::string source, out, features, classes, order;
   int64_t nodes = 1024, model_classes = graph::BlockModel{}.classes, width = graph::BlockModel{}.features, items = 512,
           graphs = graph::MotifGraphs{}.graphs, seed = 0;
   double degree = graph::BlockModel{}.degree, homophily = graph::BlockModel{}.homophily,
@@ -35,7 +42,50 @@ void within(const char* option, double value, double least, double most) {
          {.what = "out of range", .got = fmt::format("{}", value), .expected = fmt::format("{} to {}", least, most)});
 }
 
+constexpr std::string_view kModels[] = {"blocks", "rmat", "uniform", "grid", "motifs", "bipartite", "citations"};
+
+bool is_model(const std::string& source) {
+  return std::find(std::begin(kModels), std::end(kModels), source) != std::end(kModels);
+}
+
+// Options that differ from their default, though the source does not read them.
+void refuse_unread(const DataGraphArgs& o) {
+  const DataGraphArgs plain;
+  struct Reads {
+    const char* option;
+    bool given;
+    std::vector<std::string_view> sources;
+  };
+  const std::string_view file = "a file";
+  const Reads table[] = {
+      {"--features", !o.features.empty(), {file}},
+      {"--labels", !o.classes.empty(), {file}},
+      {"--directed", o.directed, {file}},
+      {"--nodes", o.nodes != plain.nodes, {"blocks", "rmat", "uniform", "grid", "bipartite"}},
+      {"--degree", o.degree != plain.degree, {"blocks", "rmat", "uniform", "bipartite"}},
+      {"--train", o.train != plain.train, {file, "blocks", "motifs"}},
+      {"--graphs", o.graphs != plain.graphs, {"motifs"}},
+      {"--items", o.items != plain.items, {"bipartite"}},
+      {"--classes", o.model_classes != plain.model_classes, {"blocks", "bipartite"}},
+      {"--width", o.width != plain.width, {"blocks", "bipartite"}},
+      {"--homophily", o.homophily != plain.homophily, {"blocks", "bipartite"}},
+      {"--signal", o.signal != plain.signal, {"blocks", "bipartite"}},
+      {"--order", !o.order.empty(), {file, "blocks", "rmat", "uniform", "grid", "citations"}},
+  };
+  const std::string_view source = is_model(o.source) ? std::string_view(o.source) : file;
+  for (const Reads& reads : table) {
+    if (!reads.given || std::ranges::find(reads.sources, source) != reads.sources.end()) continue;
+    fail(reads.option, {.what = "does not go with this source",
+                        .got = printable(o.source),
+                        .expected = fmt::format("{}", fmt::join(reads.sources, ", ")),
+                        .hint = "leaving it out"});
+  }
+  if (!is_model(o.source) && o.train != plain.train && o.classes.empty())
+    fail("--train", {.what = "needs classes to train on", .hint = "--labels F.npy"});
+}
+
 void check(const DataGraphArgs& o) {
+  refuse_unread(o);
   within("--nodes", static_cast<double>(o.nodes), 1, 1 << 28);
   within("--degree", o.degree, 0, 1 << 16);
   within("--nodes x --degree", static_cast<double>(o.nodes) * o.degree, 0, static_cast<double>(graph::kMost) / 2);
@@ -46,6 +96,20 @@ void check(const DataGraphArgs& o) {
   within("--items", static_cast<double>(o.items), 1, 1 << 28);
   within("--graphs", static_cast<double>(o.graphs), 1, 1 << 20);
   within("--train", o.train, 0, 1);
+  if (o.source == "rmat" && (o.degree < 2 || std::fmod(o.degree, 2) != 0))
+    fail("--degree", {.what = "rmat draws whole edges per node, each with two ends",
+                      .got = fmt::format("{}", o.degree),
+                      .expected = "an even number"});
+  const double values = static_cast<double>(o.nodes) * static_cast<double>(o.width) * sizeof(float);
+  if ((o.source == "blocks" || o.source == "bipartite") && values > static_cast<double>(sys::memory_available()))
+    fail_environment("memory", {.what = "features of all nodes do not fit",
+                                .got = fmt::format("{} free", report::bytes(sys::memory_available())),
+                                .expected = report::bytes(static_cast<int64_t>(values)),
+                                .hint = "a smaller --nodes or --width"});
+  if (!o.order.empty() && !graph::node_order_of(o.order))
+    fail("--order", {.what = "no such order",
+                     .got = printable(o.order),
+                     .expected = fmt::format("{}", fmt::join(graph::kNodeOrders, ", "))});
   if (o.out.empty()) fail("data graph", {.what = "no output is named", .hint = "-o FILE.safetensors"});
 }
 
@@ -90,8 +154,11 @@ void need_nodes(const std::string& file, int64_t got, int64_t nodes) {
 // Of a file: its edges, and features and classes where they are named.
 graph::GraphData read(const DataGraphArgs& o) {
   const std::string text = sys::read_file(o.source), where = printable(o.source);
-  graph::TextGraph parsed = graph::is_matrix_market(text) ? graph::parse_matrix_market(text, where)
-                                                          : graph::parse_edge_list(text, where, !o.directed);
+  const bool matrix = graph::is_matrix_market(text);
+  if (matrix && o.directed)
+    fail("--directed", {.what = "goes with a list of edges: a Matrix Market file says itself whether it is symmetric"});
+  graph::TextGraph parsed =
+      matrix ? graph::parse_matrix_market(text, where) : graph::parse_edge_list(text, where, !o.directed);
   if (parsed.removed > 0) fmt::print(stderr, "{} self-loops and repeated edges are left out\n", parsed.removed);
   graph::GraphData data = with_edges(std::move(parsed.csr));
   const int64_t nodes = data.graph.rows();
@@ -115,24 +182,33 @@ graph::GraphData read(const DataGraphArgs& o) {
   return data;
 }
 
+// Returns what the order changes, and the time that it takes.
+std::string reorder(graph::GraphData& data, const std::string& order, nlohmann::ordered_json& result) {
+  const double before = graph::mean_span(data.graph.in);
+  const auto begin = std::chrono::steady_clock::now();
+  graph::permute(data, graph::reordered(data.graph, *graph::node_order_of(order)));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  const double after = graph::mean_span(data.graph.in);
+  result["order"] = {{"name", order}, {"seconds", took.count()}, {"mean_span_before", before}, {"mean_span", after}};
+  return fmt::format("\nordered by {} in {:.2f} s: the ends of an edge are {:.1f} nodes apart, {:.1f} before", order,
+                     took.count(), after, before);
+}
+
 int data_graph(const DataGraphArgs& o) {
   check(o);
   io::check_new_file(o.out, ".safetensors");
-  constexpr std::string_view kModels[] = {"blocks", "rmat", "uniform", "grid", "motifs", "bipartite", "citations"};
-  const bool model = std::find(std::begin(kModels), std::end(kModels), o.source) != std::end(kModels);
-  if (model && !(o.features.empty() && o.classes.empty()))
-    fail("data graph", {.what = "--features and --labels go with a file", .got = o.source});
-  const graph::GraphData data = model ? generated(o) : read(o);
-  graph::write_graph(o.out, data);
+  graph::GraphData data = is_model(o.source) ? generated(o) : read(o);
   const graph::RowStats stats = graph::stats_of(data.graph.in);
-  print_result(o.json,
-               {{"file", o.out},
-                {"nodes", stats.rows},
-                {"edges", stats.edges},
-                {"degree_max", stats.most},
-                {"degree_mean", stats.mean},
-                {"nodes_without_edges", stats.empty}},
-               fmt::format("{}: {}", printable(o.out), graph::describe(stats)));
+  nlohmann::ordered_json result = {{"file", o.out},
+                                   {"nodes", stats.rows},
+                                   {"edges", stats.edges},
+                                   {"degree_max", stats.most},
+                                   {"degree_mean", stats.mean},
+                                   {"nodes_without_edges", stats.empty}};
+  std::string text = fmt::format("{}: {}", printable(o.out), graph::describe(stats));
+  if (!o.order.empty()) text += reorder(data, o.order, result);
+  graph::write_graph(o.out, data);
+  print_result(o.json, std::move(result), text);
   return 0;
 }
 
@@ -149,13 +225,14 @@ Action setup_data_graph(Cli& cli) {
   cli.flag("--directed", o->directed, "a line of a list of edges is one edge, from its first node to its second");
   cli.option("--train", o->train, "share of the nodes of known class to train on; the others are held out");
   cli.option("--nodes", o->nodes, "generated: nodes; rmat and grid round up to a power of two, a square");
-  cli.option("--degree", o->degree, "generated: mean degree; rmat: before repetitions are dropped");
+  cli.option("--degree", o->degree, "generated: mean degree; rmat: even, before repetitions are dropped");
   cli.option("--graphs", o->graphs, "motifs: graphs, of which half have a clique");
   cli.option("--items", o->items, "bipartite: nodes that receive; --nodes send");
   cli.option("--classes", o->model_classes, "blocks, bipartite: classes");
   cli.option("--width", o->width, "blocks, bipartite: features of a node");
-  cli.option("--homophily", o->homophily, "the same: share of edges that look for a node of their class");
+  cli.option("--homophily", o->homophily, "the same: share of edges drawn within a class");
   cli.option("--signal", o->signal, "the same: length of the means of the classes, in deviations of the noise");
+  cli.option("--order", o->order, "of the nodes: degree, rcm (a narrow band) or labels (communities together)");
   cli.option("--seed", o->seed, "the same seed gives the same bytes");
   cli.flag("--json", o->json, "print the result as a JSON object");
   return [o] { return data_graph(*o); };

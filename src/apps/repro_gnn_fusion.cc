@@ -41,8 +41,7 @@ float drawn(uint32_t stream, int64_t at) {
 class FusionStep {
  public:
   FusionStep(const FusionArgs& o, const graph::Graph& graph, gnn::NetworkSpec spec)
-      : block_(gnn::make_block(graph)), masters_(DType::f32) {
-    if (gnn::needs_edge_blocks(spec.kind, spec.rewrites)) gnn::add_edge_blocks(block_);
+      : block_(gnn::block_for(spec.kind, spec.rewrites, graph)), masters_(DType::f32) {
     const std::vector<gnn::LayerParam> shapes = gnn::params_of(spec);
     params_ = masters_.own(train::tensors_of(shapes));
     for (size_t i = 0; i < shapes.size(); ++i) {

@@ -62,21 +62,25 @@ void add_edge_blocks(Block& block) {
 
 Block make_sampled_block(graph::Graph graph, sparse::Use use) { return plain_block(std::move(graph), use); }
 
-Block make_block(graph::Graph graph, sparse::Use use) {
+Block make_block(graph::Graph graph, EdgeValues values, sparse::Use use) {
   Block block = plain_block(std::move(graph), use);
   const graph::Csr& in = block.graph.in;
   CHECK(in.rows == in.cols, "a whole graph of {} rows and {} columns", in.rows, in.cols);
+  if (values == EdgeValues::none) return block;
   std::vector<float> root;
   root.reserve(static_cast<size_t>(in.rows));
   for (int64_t i = 0; i < in.rows; ++i) root.push_back(1 / std::sqrt(static_cast<float>(in.degree(i) + 1)));
-  block.norm.reserve(in.col.size());
-  block.pseudo.reserve(2 * in.col.size());
+  const bool norm = values == EdgeValues::norm;
+  (norm ? block.norm : block.pseudo).reserve((norm ? 1 : 2) * in.col.size());
   for (size_t i = 0; i < static_cast<size_t>(in.rows); ++i) {
-    block.self_norm.push_back(root[i] * root[i]);
+    if (norm) block.self_norm.push_back(root[i] * root[i]);
     for (int64_t e = in.rowptr[i]; e < in.rowptr[i + 1]; ++e) {
       const float source = root[static_cast<size_t>(in.col[static_cast<size_t>(e)])];
-      block.norm.push_back(root[i] * source);
-      block.pseudo.insert(block.pseudo.end(), {root[i], source});
+      if (norm) {
+        block.norm.push_back(root[i] * source);
+      } else {
+        block.pseudo.insert(block.pseudo.end(), {root[i], source});
+      }
     }
   }
   return block;

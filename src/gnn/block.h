@@ -12,11 +12,14 @@ namespace braid::gnn {
 
 struct EdgeBlock;
 
+// What a layer derives from degrees: they are as large as the graph.
+enum class EdgeValues : uint8_t { none, norm, pseudo };
+
 struct Block {
   graph::Graph graph;
   std::unique_ptr<sparse::Plans> plans{};  // of aggregation
   SeqMap receivers{}, senders{};           // rows and columns, as the rows of products
-  // With a self-loop of each node: degrees d count it. Of a whole graph only.
+  // As EdgeValues says, with a self-loop of each node: degrees d count it. Of a whole graph only.
   std::vector<float> norm{};       // [edges] 1 / sqrt(d_i d_j), GCN's weights
   std::vector<float> self_norm{};  // [rows] 1 / d_i
   std::vector<float> pseudo{};     // [edges, 2] (1 / sqrt(d_i), 1 / sqrt(d_j)), MoNet's coordinates
@@ -48,7 +51,7 @@ struct EdgeBlock {
 void add_edge_blocks(Block& block);
 
 // Of a whole graph, for one pass or for many.
-Block make_block(graph::Graph graph, sparse::Use use = sparse::Use::often);
+Block make_block(graph::Graph graph, EdgeValues values, sparse::Use use = sparse::Use::often);
 // Of a part of one, whose degrees say nothing, or between two types of nodes.
 Block make_sampled_block(graph::Graph graph, sparse::Use use = sparse::Use::once);
 

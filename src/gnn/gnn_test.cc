@@ -2,6 +2,7 @@
 // against sums over the edges as their papers write them. Tolerances: FP32 sums of some tens of terms, 2e-5.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <numeric>
@@ -9,7 +10,9 @@
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "gnn/network.h"
+#include "graph/generate.h"
 #include "kernels/spmm/spmm_ref.h"
+#include "sys/parallel.h"
 
 namespace braid::gnn {
 namespace {
@@ -21,10 +24,11 @@ graph::Graph test_graph() {
 }
 
 struct Pass {
+  explicit Pass(int64_t nodes = 7) : seqs(SeqMap::one(nodes)) {}
   Arena arena;
   Tape tape;
   Ctx ctx{.arena = arena, .tape = &tape};
-  SeqMap seqs = SeqMap::one(7);
+  SeqMap seqs;
   nn::StateView none;
   Run run{.ctx = ctx, .seqs = seqs, .state = none};
 
@@ -128,23 +132,25 @@ struct Layered {
   TestTensor x;
 
   explicit Layered(const LayerSpec& s)
+      : Layered(s, {.rows = 7,
+                    .cols = 7,
+                    .rowptr = {0, 3, 3, 5, 9, 10, 12, 12},
+                    .col = {1, 2, 6, 0, 1, 1, 2, 4, 5, 3, 0, 6}}) {}
+  Layered(const LayerSpec& s, const graph::Csr& csr)
       : spec(s),
         params(params_of(s)),
-        block(make_block(graph::make_graph({.rows = 7,
-                                            .cols = 7,
-                                            .rowptr = {0, 3, 3, 5, 9, 10, 12, 12},
-                                            .col = {1, 2, 6, 0, 1, 1, 2, 4, 5, 3, 0, 6}}))),
-        x(DType::f32, {7, s.in}, 99) {
+        block(block_for(s.kind, s.rewrites, graph::make_graph(csr))),
+        x(DType::f32, {csr.rows, s.in}, 99) {
     for (size_t i = 0; i < params.size(); ++i) values.emplace_back(DType::f32, params[i].shape, i + 1);
     for (size_t i = 0; i < params.size(); ++i) {
       const Shape& shape = params[i].shape;
-      const int64_t rows = shape.rank == 2 ? shape[0] : 1;
+      const int64_t rows = shape.rank != 2 ? 1 : params[i].transposed ? shape[1] : shape[0];
       Param& p = list.emplace_back();
       p.value = dense_weight(View(values[i].view().data, DType::f32, {rows, shape.count() / rows}));
     }
   }
   std::vector<double> forward(int threads = 1) {
-    Pass pass;
+    Pass pass(block.cols());
     pass.ctx.tape = nullptr;
     pass.ctx.threads = threads;
     const auto layer = make_layer(spec, list);
@@ -207,14 +213,28 @@ TEST(Layer, EdgeConvIsTheMaximumOfAnEdgeFunction) {
   expect_close(l.forward(), want);
 }
 
+// Large enough that every op divides its work: aggregations of 400,000 operations, and one row of a tenth of the edges.
 TEST(Layer, ThreadsChangeNoBit) {
-  for (const Kind kind : {Kind::gcn, Kind::sage, Kind::gin, Kind::gat, Kind::edgeconv}) {
+  std::vector<graph::Edge> edges;
+  const graph::Csr uniform = graph::uniform_graph(3000, 20000, 5);
+  for (int32_t i = 0; i < uniform.rows; ++i) {
+    if (i > 0 && i % 2 == 0) edges.push_back({i, 0});
+    for (int64_t e = uniform.rowptr[static_cast<size_t>(i)]; e < uniform.rowptr[static_cast<size_t>(i) + 1]; ++e)
+      edges.push_back({uniform.col[static_cast<size_t>(e)], i});
+  }
+  const graph::Csr csr = graph::csr_of(uniform.rows, edges);
+  ASSERT_GT(sys::team_for(3, 2.0 * 8 * static_cast<double>(csr.edges())), 1);
+  for (const Kind kind : {Kind::gcn, Kind::sage, Kind::gin, Kind::gat, Kind::edgeconv, Kind::monet}) {
     Layered l({.kind = kind,
                .in = 12,
                .out = 8,
                .heads = kind == Kind::gat ? 2 : 1,
-               .aggregate = kind == Kind::edgeconv ? Reduce::max : Reduce::sum});
-    EXPECT_EQ(l.forward(1), l.forward(3));
+               .kernels = kind == Kind::monet ? 3 : 1,
+               .aggregate = kind == Kind::edgeconv ? Reduce::max : Reduce::sum},
+              csr);
+    const std::vector<double> one = l.forward(1);
+    EXPECT_TRUE(std::ranges::all_of(one, [](double v) { return std::isfinite(v); }));
+    EXPECT_EQ(one, l.forward(3)) << static_cast<int>(kind);
   }
 }
 

@@ -237,6 +237,15 @@ bool needs_edge_blocks(Kind kind, const Rewrites& rewrites) {
   return !rewrites.fuse || (!rewrites.postpone && (kind == Kind::gat || kind == Kind::edgeconv));
 }
 
+Block block_for(Kind kind, const Rewrites& rewrites, graph::Graph graph, sparse::Use use) {
+  const EdgeValues values = kind == Kind::gcn     ? EdgeValues::norm
+                            : kind == Kind::monet ? EdgeValues::pseudo
+                                                  : EdgeValues::none;
+  Block block = make_block(std::move(graph), values, use);
+  if (needs_edge_blocks(kind, rewrites)) add_edge_blocks(block);
+  return block;
+}
+
 bool product_first(const LayerSpec& spec, const Block& block) {
   if (!spec.rewrites.order) return spec.kind == Kind::gcn;
   if (spec.kind == Kind::sage && picks(spec.aggregate)) return false;  // not linear

@@ -34,6 +34,8 @@ struct LayerSpec {
 
 // Whether a layer reads Block::plain and Block::looped.
 bool needs_edge_blocks(Kind kind, const Rewrites& rewrites);
+// A whole graph with what layers of a kind read beside it.
+Block block_for(Kind kind, const Rewrites& rewrites, graph::Graph graph, sparse::Use use = sparse::Use::often);
 // Whether the product of a layer goes before its aggregation, by what a training step costs.
 bool product_first(const LayerSpec& spec, const Block& block);
 

@@ -93,8 +93,7 @@ Tensor Network::forward(Run& run, std::span<const Block* const> blocks, Tensor x
 
 StepCount count_step(const NetworkSpec& spec, const graph::Graph& graph, std::span<Param> params,
                      const Numerics& numerics) {
-  Block block = make_block(graph, sparse::Use::once);
-  if (needs_edge_blocks(spec.kind, spec.rewrites)) add_edge_blocks(block);
+  const Block block = block_for(spec.kind, spec.rewrites, graph, sparse::Use::once);
   Arena arena;
   Tape tape;
   std::vector<Choice> choices;

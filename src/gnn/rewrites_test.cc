@@ -59,8 +59,8 @@ struct StepResult {
 
 // The logits, and the gradients of all parameters of sum(dy * logits).
 StepResult step(const NetworkSpec& spec, const graph::Graph& graph, bool whole) {
-  Block block = whole ? make_block(graph) : make_sampled_block(graph);
-  if (needs_edge_blocks(spec.kind, spec.rewrites)) add_edge_blocks(block);
+  Block block = whole ? block_for(spec.kind, spec.rewrites, graph) : make_sampled_block(graph);
+  if (!whole && needs_edge_blocks(spec.kind, spec.rewrites)) add_edge_blocks(block);
   TrainedParams params(spec);
   Arena arena;
   Tape tape;
@@ -172,7 +172,7 @@ TEST(Rewrites, EachSavesWhereItApplies) {
 
 // Wide outputs, narrow inputs: gcn aggregates first, as does the first layer up to twice as wide an input.
 TEST(Rewrites, OrderIsThatOfTheLowerCost) {
-  const Block block = make_block(graph::make_graph(graph::uniform_graph(100, 1000, 1)));
+  const Block block = make_block(graph::make_graph(graph::uniform_graph(100, 1000, 1)), EdgeValues::none);
   const auto first = [&](int64_t in, int64_t out, bool features, Kind kind = Kind::gcn) {
     return product_first({.kind = kind, .in = in, .out = out, .first = features}, block);
   };

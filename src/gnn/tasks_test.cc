@@ -124,7 +124,7 @@ TEST(Bipartite, BothTypesReceiveFromTheOther) {
 // lin applied to the mean, sum and maximum of the rows of each graph; the network's one layer is that without readout.
 TEST(Readout, ReducesTheNodesOfEachGraph) {
   const graph::Csr edges{.rows = 5, .cols = 5, .rowptr = {0, 1, 2, 3, 5, 6}, .col = {1, 0, 3, 2, 4, 3}};
-  const Block block = make_block(graph::make_graph(edges)),
+  const Block block = make_block(graph::make_graph(edges), EdgeValues::none),
               members = make_sampled_block(
                   graph::make_graph({.rows = 2, .cols = 5, .rowptr = {0, 2, 5}, .col = {0, 1, 2, 3, 4}}));
   const Block* blocks[] = {&block};

@@ -180,7 +180,8 @@ GraphData graph_of(const std::vector<io::StoredTensor>& list, const std::string&
   const int64_t loops = bipartite ? 0 : remove_self_loops(csr);
   GraphData data{.graph = make_graph(std::move(csr))};
   if (loops > 0)
-    data.notes.push_back(fmt::format("{} self-loops of the file are left out: layers add their own", loops));
+    data.notes.push_back(
+        fmt::format("{} self-loops of the file are left out: gcn and gat add one to every node, others none", loops));
   if (data.graph.edges() == 0) data.notes.emplace_back("the graph has no edges: every node is on its own");
   data.features = read_features(tensors, "x", data.graph.cols(), data.x);
   if (bipartite) data.features_dst = read_features(tensors, "x_dst", data.graph.rows(), data.x_dst);

@@ -10,7 +10,6 @@
 #include "io/ordered_json.h"
 #include "sys/error.h"
 #include "sys/machine.h"
-#include "sys/parallel.h"
 #include "sys/read.h"
 
 namespace braid::sparse {
@@ -29,7 +28,10 @@ fs::path file() {
   return home && *home ? fs::path(home) / ".cache" / "braid" / "spmm.json" : fs::path();
 }
 
-std::string machine_key() { return fmt::format("{}, {} threads", sys::machine().cpu_name, sys::default_threads()); }
+std::string machine_key() {
+  const sys::Machine& machine = sys::machine();
+  return fmt::format("{}, {}", machine.cpu_name, sys::name_of(machine.cpu_class));
+}
 
 ordered_json read_choices() {
   try {

@@ -1,5 +1,5 @@
-// The file of measured choices (plan.h): one JSON object a CPU and number of threads, of names of ways by the graph and
-// the call. A file that cannot be read or written is as one that is not there.
+// The file of measured choices (plan.h): one JSON object per CPU, of names of ways by the graph,
+// the call and its threads. A file that cannot be read or written is as one that is not there.
 #pragma once
 #include <string>
 

@@ -23,24 +23,30 @@ bool sums(const SpmmFwd& op) {
 
 }  // namespace
 
-Plan::Plan(const graph::Csr& csr, Use use)
+double Plan::steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Plan::Plan(const graph::Csr& csr, Use use, double (*clock)())
     : stats_(graph::stats_of(csr)),
       cols_(csr.cols),
       fingerprint_(use == Use::often && csr.edges() >= kWorthKeeping ? graph::fingerprint(csr) : 0),
-      use_(use) {}
+      use_(use),
+      clock_(clock) {}
 
 bool Plan::packs(const SpmmFwd& op, bool constant) const {
   return use_ == Use::often && sums(op) && (constant || !op.edge) && op.y.dim(1) <= kSpmmPackWidest &&
          op.x.contiguous();
 }
 
-std::string Plan::key_of(const SpmmFwd& op, bool packs) const {
-  return fmt::format("{:016x} width {} {}{}{}", fingerprint_, op.y.dim(1), name_of(op.x ? op.x.dtype : DType::f32),
-                     op.edge ? " edges" : "", packs ? "" : " unpacked");
+std::string Plan::key_of(const Ctx& ctx, const SpmmFwd& op, bool packs) const {
+  return fmt::format("{:016x} width {} {}{}{}{} {} threads", fingerprint_, op.y.dim(1),
+                     name_of(op.x ? op.x.dtype : DType::f32), op.edge ? " edges" : "", picks(op.reduce) ? " max" : "",
+                     packs ? "" : " unpacked", ctx.threads);
 }
 
-Plan::Kind& Plan::kind_of(const SpmmFwd& op, bool packs) {
-  const std::string key = key_of(op, packs);
+Plan::Kind& Plan::kind_of(const Ctx& ctx, const SpmmFwd& op, bool packs) {
+  const std::string key = key_of(ctx, op, packs);
   const auto [at, fresh] = kinds_.try_emplace(key);
   Kind& kind = at->second;
   if (!fresh) return kind;
@@ -68,14 +74,14 @@ void Plan::measure(Ctx& ctx, SpmmFwd& op, Kind& kind, bool with_packs) {
   const Way& way = ways()[static_cast<size_t>(at)];
   if (way.packed) op.pack = with_packs ? pack_of(op) : nullptr;
   op.tuning = way.tuning;
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = clock_();
   braid::run(ctx, op);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  if (!way.packed || op.pack) kind.seconds[at] = std::min(kind.seconds[at], took.count());
+  const double took = clock_() - begin;
+  if (!way.packed || op.pack) kind.seconds[at] = std::min(kind.seconds[at], took);
   if (kind.calls < kTrials * kWays) return;
   kind.choice = &ways()[static_cast<size_t>(std::min_element(std::begin(kind.seconds), std::end(kind.seconds)) -
                                             std::begin(kind.seconds))];
-  if (fingerprint_ != 0) remember(key_of(op, with_packs), *kind.choice);
+  if (fingerprint_ != 0) remember(key_of(ctx, op, with_packs), *kind.choice);
   const bool packed =
       std::ranges::any_of(kinds_, [](const auto& k) { return !k.second.choice || k.second.choice->packed; });
   if (!packed) packs_.clear();  // as large as the graph
@@ -83,7 +89,7 @@ void Plan::measure(Ctx& ctx, SpmmFwd& op, Kind& kind, bool with_packs) {
 
 void Plan::run(Ctx& ctx, SpmmFwd op, bool constant) {
   const bool with_packs = packs(op, constant);
-  Kind& kind = kind_of(op, with_packs);
+  Kind& kind = kind_of(ctx, op, with_packs);
   if (!kind.choice) return measure(ctx, op, kind, with_packs);
   op.tuning = kind.choice->tuning;
   if (kind.choice->packed) op.pack = pack_of(op);

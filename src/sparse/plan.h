@@ -1,7 +1,8 @@
 // Plan: how products with one graph run. The first products of each kind (width, type, values) are the measurement:
 // they run one way after the other and are timed, and from then on the fastest runs. Since all ways give the same bits,
 // a choice never shows in a result. Choices for large graphs are kept in $XDG_CACHE_HOME/braid/spmm.json
-// (~/.cache/braid/spmm.json) by the graph's fingerprint, so that the next run starts with them.
+// (~/.cache/braid/spmm.json) by CPU, number of threads and the graph's fingerprint, so that the next run starts with
+// them.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -20,8 +21,8 @@ enum class Use : uint8_t { once, often };  // often: measured; once: the tree's 
 
 class Plan {
  public:
-  // Of the graph only its statistics and fingerprint are kept.
-  Plan(const graph::Csr& csr, Use use);
+  // Of the graph only its statistics and fingerprint are kept. `clock` gives the seconds that measurements are made in.
+  Plan(const graph::Csr& csr, Use use, double (*clock)() = steady_seconds);
   // op.tuning and op.pack are the plan's. `constant`: the values of op.edge will be the same in every call, so that a
   // pack may keep them; they are recognised by their address.
   void run(Ctx& ctx, SpmmFwd op, bool constant);
@@ -32,16 +33,18 @@ class Plan {
     int calls = 0;
     double seconds[kWays];  // the least that each took
   };
-  Kind& kind_of(const SpmmFwd& op, bool packs);
+  static double steady_seconds();
+  Kind& kind_of(const Ctx& ctx, const SpmmFwd& op, bool packs);
   bool packs(const SpmmFwd& op, bool constant) const;
   const SpmmPack* pack_of(const SpmmFwd& op);
   void measure(Ctx& ctx, SpmmFwd& op, Kind& kind, bool packs);
-  std::string key_of(const SpmmFwd& op, bool packs) const;
+  std::string key_of(const Ctx& ctx, const SpmmFwd& op, bool packs) const;
 
   graph::RowStats stats_;
   int64_t cols_ = 0;
   uint64_t fingerprint_ = 0;  // 0: small, measured anew in every run
   Use use_;
+  double (*clock_)();
   std::map<std::string, Kind> kinds_;
   std::map<const void*, std::unique_ptr<SpmmPack>> packs_;  // by the address of their values; null: none can be made
 };

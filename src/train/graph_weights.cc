@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "core/philox.h"
@@ -65,6 +66,35 @@ gnn::NetworkSpec network_of(const Recipe& recipe, int64_t features, int64_t clas
   return spec;
 }
 
+namespace {
+
+// Words and tables that only models of language read.
+constexpr std::string_view kForeign[] = {"init",        "config",  "tokenizer", "exact",        "length",
+                                         "dropout",     "data.",   "loss.",     "loop.",        "distill.",
+                                         "preference.", "policy.", "rollout.",  "nest.",        "memory.",
+                                         "precision.",  "lora.",   "eval.data", "eval.batches", "optimizer.keep_zeros"};
+
+// Every word that differs from its default and would be ignored.
+void refuse_foreign(const Recipe& recipe) {
+  const auto given = words_of(recipe), defaults = words_of(Recipe{});
+  for (size_t i = 0; i < given.size(); ++i) {
+    const std::string& word = given[i].first;
+    const bool foreign = std::ranges::any_of(
+        kForeign, [&](std::string_view name) { return name.ends_with('.') ? word.starts_with(name) : word == name; });
+    if (!foreign || given[i].second == defaults[i].second) continue;
+    fail(word, {.what = "does not go with objective = \"graph\"",
+                .got = given[i].second,
+                .hint = word == "dropout" ? "graph.dropout" : "leaving it out"});
+  }
+  const GraphRecipe &g = recipe.graph, plain;
+  if (g.readout != plain.readout && g.task != "graph")
+    fail("graph.readout", {.what = fmt::format("does not go with graph.task = {}", g.task), .expected = "graph"});
+  if (g.held_out != plain.held_out && g.task != "edge")
+    fail("graph.held_out", {.what = fmt::format("does not go with graph.task = {}", g.task), .expected = "edge"});
+}
+
+}  // namespace
+
 void check_graph(const Recipe& recipe) {
   if (recipe.graph.path.empty())
     fail("recipe", {.what = "has no graph.path", .expected = "a .safetensors file with rowptr, col and x"});
@@ -73,9 +103,7 @@ void check_graph(const Recipe& recipe) {
     fail("accumulate", {.what = "does not divide a graph, which is one batch",
                         .got = std::to_string(recipe.accumulate),
                         .expected = "1"});
-  const auto foreign = [](bool set, const char* word) {
-    if (set) fail(word, {.what = "does not go with objective = \"graph\"", .hint = "leaving it out"});
-  };
+  refuse_foreign(recipe);
   const GraphRecipe& g = recipe.graph;
   if (g.task != "node" && g.sample > 0)
     fail("graph.sample", {.what = fmt::format("does not go with graph.task = {}", g.task), .expected = "node"});
@@ -83,14 +111,6 @@ void check_graph(const Recipe& recipe) {
     fail("graph.sample",
          {.what = fmt::format("does not go with {}, which needs the degrees of the whole graph", g.model),
           .expected = "sage, gin, gat or edgeconv"});
-  foreign(!recipe.init.empty(), "init");
-  foreign(recipe.config.has_value(), "config");
-  foreign(recipe.lora.rank > 0, "lora.rank");
-  foreign(!recipe.nest.budgets.empty() || !recipe.nest.sampling.empty(), "nest");
-  foreign(recipe.precision != "none", "precision.recipe");
-  foreign(recipe.exact, "exact");
-  foreign(recipe.optimizer.keep_zeros, "optimizer.keep_zeros");
-  foreign(!recipe.data.path.empty() || !recipe.data.kind.empty(), "data");
   if (recipe.batch > 0 && g.sample == 0 && g.task == "node")
     fail("batch", {.what = "goes with graph.sample; without it a batch is the whole graph", .hint = "leaving it out"});
 }

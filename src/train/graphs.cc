@@ -29,8 +29,7 @@ void Graphs::take(std::span<const int32_t> graphs) {
   // Where every batch is new, timing the ways to multiply by it does not pay.
   const bool same = graphs_.size() == train_.size();
   const sparse::Use use = same ? sparse::Use::often : sparse::Use::once;
-  edges_ = gnn::make_block(graph::make_graph(std::move(batch.edges)), use);
-  if (gnn::needs_edge_blocks(spec_.kind, spec_.rewrites)) gnn::add_edge_blocks(edges_);
+  edges_ = gnn::block_for(spec_.kind, spec_.rewrites, graph::make_graph(std::move(batch.edges)), use);
   members_ = gnn::make_sampled_block(graph::make_graph(std::move(batch.members)), use);
   nodes_ = std::move(batch.nodes);
 }

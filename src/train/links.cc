@@ -38,12 +38,12 @@ Links::Links(const Recipe& recipe)
       split_(split_links(data_.graph.in, data_.bipartite(), recipe.graph.held_out, static_cast<uint64_t>(recipe.seed))),
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
   if (split_.trained.empty())
-    fail(recipe.graph.path, {.what = "has no edge to train on",
-                             .got = fmt::format("{} edges", data_.graph.edges()),
-                             .hint = "a smaller graph.held_out"});
+    fail(printable(recipe.graph.path), {.what = "has no edge to train on",
+                                        .got = fmt::format("{} edges", data_.graph.edges()),
+                                        .hint = "a smaller graph.held_out"});
   const auto first = std::span(split_.trained).first(std::min<size_t>(split_.trained.size(), 1000));
   if (draw_negatives(data_.graph.in, first, data_.bipartite(), draws_.seed, 0).empty())
-    fail(recipe.graph.path, {.what = "joins all nodes: there is no pair that is not an edge"});
+    fail(printable(recipe.graph.path), {.what = "joins all nodes: there is no pair that is not an edge"});
   if (data_.bipartite()) {
     messages_ = gnn::make_sampled_block(graph::make_graph(split_.messages), sparse::Use::often);
     reverse_ = gnn::make_sampled_block(graph::make_graph(messages_.graph.out), sparse::Use::often);
@@ -51,9 +51,8 @@ Links::Links(const Recipe& recipe)
     weights_.emplace(recipe, gnn::params_of(spec));
     bipartite_.emplace(spec, weights_->params());
   } else {
-    messages_ = gnn::make_block(graph::make_graph(split_.messages));
     const gnn::NetworkSpec spec = network_of(recipe, data_.features, recipe.graph.hidden);
-    if (gnn::needs_edge_blocks(spec.kind, spec.rewrites)) gnn::add_edge_blocks(messages_);
+    messages_ = gnn::block_for(spec.kind, spec.rewrites, graph::make_graph(split_.messages));
     weights_.emplace(recipe, gnn::params_of(spec));
     network_.emplace(spec, weights_->params());
   }

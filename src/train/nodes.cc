@@ -13,11 +13,10 @@ Nodes::Nodes(const Recipe& recipe)
     : recipe_(recipe),
       data_((check_graph(recipe), graph::read_graph(recipe.graph.path))),
       spec_(network_of(recipe, data_.features, data_.classes)),
-      block_(gnn::make_block(std::move(data_.graph))),
+      block_(gnn::block_for(spec_.kind, spec_.rewrites, std::move(data_.graph))),
       weights_(recipe, gnn::params_of(spec_)),
       network_(spec_, weights_.params()),
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
-  if (gnn::needs_edge_blocks(spec_.kind, spec_.rewrites)) gnn::add_edge_blocks(block_);
   for (size_t i = 0; i < data_.y.size(); ++i) {
     if (data_.train[i]) train_nodes_.push_back(static_cast<int32_t>(i));
     held_out_ += data_.y[i] >= 0 && !data_.train[i] ? 1 : 0;

@@ -283,10 +283,12 @@ TEST_F(NodesTest, RecipesThatContradictThemselves) {
   expect("has no out", [](Recipe& r) { r.out.clear(); });
   expect("[accumulate] does not divide a graph", [](Recipe& r) { r.accumulate = 2; });
   expect("[batch] goes with graph.sample", [](Recipe& r) { r.batch = 8; });
-  expect("[data] does not go with", [](Recipe& r) { r.data.kind = "markov"; });
+  expect("[data.kind] does not go with", [](Recipe& r) { r.data.kind = "markov"; });
   expect("[memory] the run does not fit", [](Recipe& r) { r.graph.hidden = 1 << 20, r.graph.layers = 9; });
   expect("[lora.rank] does not go with", [](Recipe& r) { r.lora.rank = 4; });
-  expect("[nest] does not go with", [](Recipe& r) { r.nest.budgets = {0.5}; });
+  expect("[nest.budgets] does not go with", [](Recipe& r) { r.nest.budgets = {0.5}; });
+  expect("[dropout] does not go with objective = \"graph\"; got 0.5; try graph.dropout",
+         [](Recipe& r) { r.dropout = 0.5; });
   expect("[graph.sample] does not go with gcn", [](Recipe& r) { r.graph.sample = 5; });
   expect("[graph.rewrites_off] is not a rewrite; got fusing", [](Recipe& r) { r.graph.rewrites_off = {"fusing"}; });
   expect("[graph.aggregate] does not go with gcn; got max; expected add", [](Recipe& r) { r.graph.aggregate = "max"; });
