@@ -175,6 +175,9 @@ class Client:
                                    b'{"messages": [{"role": "tool", "tool_calls": [1, {"function": 2}]}], "tools": 7}'])
         return self.exchange(post(body))
 
+    def detokenize_much(self):
+        return self.exchange(post(b'{"tokens": [' + b"99," * (2 ** 20) + b"99]}", "/detokenize"))
+
     def garbage(self):
         return self.exchange(self.random.randbytes(self.random.randint(1, 3000)) + b"\r\n\r\n", timeout=20)
 
@@ -182,7 +185,8 @@ class Client:
         return self.exchange(post(body_of(self.random.choice(QUESTIONS), stream=self.random.random() < 0.3)))
 
 
-RARE = ["chunk_without_end", "claim_a_huge_chunk", "request_line_without_end", "headers_without_end", "header_without_end", "read_slowly"]
+RARE = ["chunk_without_end", "claim_a_huge_chunk", "request_line_without_end", "headers_without_end", "header_without_end", "read_slowly",
+        "detokenize_much"]
 OFTEN = ["leave_at_once", "leave_in_the_middle", "send_half", "claim_a_gigabyte", "nest_deeply", "bad_utf8", "odd_number", "odd_number_elsewhere", "odd_shape",
          "garbage", "be_good"]
 

@@ -1,10 +1,11 @@
-// A training step allocates nothing once it is planned: malloc and mmap of the whole process are counted here while
-// ragged batches go forward, backward and through the optimiser.
+// A training step allocates nothing once it is planned, and a generated token nothing: malloc and mmap of the whole
+// process are counted here while ragged batches go forward, backward and through the optimiser, and while answers step.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cmath>
@@ -15,8 +16,11 @@
 #include "core/step_plan.h"
 #include "core/tape.h"
 #include "data/loader.h"
+#include "engine/runner.h"
+#include "engine/sampler.h"
 #include "io/safetensors_write.h"
 #include "io/token_file.h"
+#include "models/load.h"
 #include "models/master_weights.h"
 #include "nn/precision.h"
 #include "support/data.h"
@@ -177,6 +181,35 @@ TEST(Allocation, AStepAllocatesNothingOnceItIsPlanned) {
       EXPECT_EQ(trained.arena().bytes_mapped(), mapped);
       // The plan's mapping, and one for memory outside of passes.
       EXPECT_LE(mapped, trained.plan().arena.bytes + (int64_t{64} << 20) + 4096);
+    }
+  }
+}
+
+// Greedy steps of one sequence and of three together, across pages, once the first ones have sized the lists.
+TEST(Allocation, AStepOfAnAnswerAllocatesNothing) {
+  if (!BRAID_COUNTS) GTEST_SKIP() << "a sanitizer has its own malloc";
+  const std::filesystem::path data(support::data());
+  for (const char* folder : {"tiny-chat", "hf/nemotron-h-latent-mtp", "hf/nemotron-h-legacy", "hf/nemotron-nas",
+                             "hf/nemotron-h-modelopt-nvfp4", "hf/gpt2"}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      engine::Runner runner(models::load_model(io::find_model((data / folder).string())),
+                            {.numerics = Numerics::serving(type), .context = 128, .sequences = 3, .threads = 2});
+      std::array<engine::Piece, 3> pieces;
+      for (int64_t s = 0; s < 3; ++s) pieces[static_cast<size_t>(s)] = {.sequence = s, .tokens = 5 + s};
+      const std::vector<int32_t> prompt(18, 7);
+      runner.forward(prompt, pieces);
+      for (engine::Piece& piece : pieces) piece = {.sequence = piece.sequence, .tokens = 1, .phase = Phase::step};
+      const std::array<int32_t, 3> ids = {9, 11, 13};
+      const auto step = [&](int64_t sequences) {
+        const auto n = static_cast<size_t>(sequences);
+        const Tensor x = runner.forward(std::span(ids).first(n), std::span(pieces).first(n));
+        const Tensor logits = runner.logits(x, sequences == 1 ? Phase::step : Phase::prefill);
+        EXPECT_GE(engine::sample({logits.view().as<float>(), static_cast<size_t>(logits.dim(1))}, {}, {}, 0, 0), 0);
+      };
+      for (const int64_t sequences : {3, 1}) step(sequences);
+      const int64_t before = allocations;
+      for (int i = 0; i < 70; ++i) step(i % 2 == 0 ? 3 : 1);
+      EXPECT_EQ(allocations - before, 0) << folder << " " << name_of(type);
     }
   }
 }

@@ -28,6 +28,10 @@ struct SeqMap {
   // state that such a step starts from is unchanged, so that its tokens can be discarded, or some of them replayed.
   std::vector<int64_t> trails{};
 
+  void clear() {
+    seqs.clear();
+    trails.clear();
+  }
   int64_t tokens() const { return seqs.empty() ? 0 : seqs.back().start + seqs.back().len; }
   void add(int64_t len, int64_t pos0 = 0, int64_t slot = 0, int64_t sample_id = 0) {
     seqs.push_back({.start = tokens(), .len = len, .pos0 = pos0, .slot = slot, .sample_id = sample_id, .table = slot});

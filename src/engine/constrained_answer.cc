@@ -2,57 +2,75 @@
 
 #include <algorithm>
 #include <limits>
-
-#include "text/partial_tag.h"
+#include <vector>
 
 namespace braid::engine {
 namespace {
 
-constexpr std::string_view kThinkEnd = "</think>", kCallBegin = "<tool_call>";
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr size_t kSpaceMost = 4;  // bytes of white space before a <think>: more is no beginning of it
 
 }  // namespace
 
 void ConstrainedAnswer::mask(std::span<float> logits, int64_t tokens_left) {
-  if (!thinking_) return matcher_.mask(logits, constraint_->may_be_cut() ? -1 : tokens_left);
+  const int64_t left = constraint_->may_be_cut() ? -1 : tokens_left;
+  if (tags_.state() == Thinking::none) return matcher_.mask(logits, left);
+  if (tags_.state() == Thinking::may_open) return mask_opening(logits, left);
   if (constraint_->may_be_cut()) return;
   for (const int32_t id : constraint_->trie().ends()) {
-    if (static_cast<size_t>(id) < logits.size())
-      logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+    if (static_cast<size_t>(id) < logits.size()) logits[static_cast<size_t>(id)] = kNever;
   }
 }
 
-bool ConstrainedAnswer::ends_thinking(int32_t id, std::string& rest) const {
+// What the answer may begin with, and what may be the beginning of a <think>.
+void ConstrainedAnswer::mask_opening(std::span<float> logits, int64_t tokens_left) {
+  const std::vector<float> free(logits.begin(), logits.end());
+  grammar::Matcher answer = matcher_;
+  if (tags_.held().empty() || answer.accept(tags_.held())) {
+    answer.mask(logits, tokens_left);
+  } else {
+    std::ranges::fill(logits, kNever);
+  }
+  const auto tokens = std::min<int64_t>(std::ssize(logits), constraint_->trie().size());
+  for (int32_t id = 0; id < tokens; ++id) {
+    if (opens(id)) logits[static_cast<size_t>(id)] = free[static_cast<size_t>(id)];
+  }
+}
+
+bool ConstrainedAnswer::opens(int32_t id) const {
+  std::string_view bytes = constraint_->trie().bytes(id);
+  if (bytes.starts_with(grammar::kTagMark)) bytes.remove_prefix(1);
+  if (bytes.empty() ||
+      (kThinkBegin.find(bytes[0]) == kThinkBegin.npos && kThinkSpace.find(bytes[0]) == kThinkSpace.npos))
+    return false;
+  const ThinkTags::Next next = tags_.after(bytes);
+  if (next.state == Thinking::none || std::ranges::count(constraint_->trie().ends(), id) > 0) return false;
+  return next.state == Thinking::open || next.held.find('<') <= kSpaceMost || next.held.size() <= kSpaceMost;
+}
+
+// The mark of a token that is a tag stands before the token's own text.
+ThinkTags::Next ConstrainedAnswer::after(int32_t id) const {
   std::string_view bytes = constraint_->trie().bytes(id);
   const bool tag = bytes.starts_with(grammar::kTagMark);
   if (tag) bytes.remove_prefix(1);
-  const std::string text = held_ + std::string(bytes);
-  const size_t end = text.find(kThinkEnd), call = text.find(kCallBegin);
-  if (end == text.npos && call == text.npos) {
-    rest = text;
-    return false;
-  }
-  rest = text.substr(end < call ? end + kThinkEnd.size() : call);
-  if (tag && call < end) rest.insert(rest.begin(), grammar::kTagMark);
-  return true;
+  ThinkTags::Next next = tags_.after(bytes);
+  const bool whole = next.answer.size() - std::min(next.before, next.answer.size()) == bytes.size();
+  if (tag && whole && next.state == Thinking::none) next.answer.insert(next.before, 1, grammar::kTagMark);
+  return next;
 }
 
 bool ConstrainedAnswer::allows(int32_t id) const {
-  std::string rest;
-  if (!thinking_ || !ends_thinking(id, rest)) return true;
-  grammar::Matcher after = matcher_;
-  return after.accept(rest);
+  if (tags_.state() == Thinking::none) return true;
+  const ThinkTags::Next next = after(id);
+  grammar::Matcher answer = matcher_;
+  return next.state != Thinking::none || answer.accept(next.answer);
 }
 
 void ConstrainedAnswer::push(int32_t id) {
-  if (!thinking_) return static_cast<void>(matcher_.accept(constraint_->trie().bytes(id)));
-  std::string rest;
-  if (ends_thinking(id, rest)) {
-    thinking_ = false;
-    matcher_.accept(rest);
-  } else {
-    const size_t keep = std::max(text::partial_tag(rest, kThinkEnd), text::partial_tag(rest, kCallBegin));
-    held_ = rest.substr(rest.size() - keep);
-  }
+  if (tags_.state() == Thinking::none) return static_cast<void>(matcher_.accept(constraint_->trie().bytes(id)));
+  ThinkTags::Next next = after(id);
+  if (next.state == Thinking::none) matcher_.accept(next.answer);
+  tags_.take(std::move(next));
 }
 
 }  // namespace braid::engine

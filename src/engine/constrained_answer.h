@@ -1,6 +1,7 @@
 // The constraint of one answer (grammar/constraint.h), token by token. It holds for the answer alone: thinking, which a
-// prompt may have opened, is free up to </think>, only that it cannot end an answer that may not be cut. What follows
-// the tag in the same token has to be allowed, and so does <tool_call>, which ends thinking too (engine/reasoning.h).
+// prompt may have opened, or the model opens first, is free up to </think>, only that it cannot end an answer that may
+// not be cut. What follows the tag in the same token has to be allowed, and so does <tool_call>, which ends thinking
+// too.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,31 +9,31 @@
 #include <string>
 #include <utility>
 
+#include "engine/think_tags.h"
 #include "grammar/constraint.h"
 
 namespace braid::engine {
 
 class ConstrainedAnswer {
  public:
-  ConstrainedAnswer(std::shared_ptr<const grammar::Constraint> constraint, bool thinking)
-      : constraint_(std::move(constraint)), matcher_(constraint_), thinking_(thinking) {}
+  ConstrainedAnswer(std::shared_ptr<const grammar::Constraint> constraint, Thinking thinking)
+      : constraint_(std::move(constraint)), matcher_(constraint_), tags_(thinking) {}
 
   // Sets the logits of tokens that may not come next to -infinity, of `tokens_left` that may be written (negative: any
   // number). `allows` may still refuse one that ends the thinking.
   void mask(std::span<float> logits, int64_t tokens_left);
   bool allows(int32_t id) const;
   void push(int32_t id);
-  bool thinking() const { return thinking_; }
-  bool finished() const { return !thinking_ && matcher_.finished(); }  // nothing may follow
+  bool finished() const { return tags_.state() == Thinking::none && matcher_.finished(); }  // nothing may follow
 
  private:
-  // The text after the end of thinking, with the token; false: it goes on.
-  bool ends_thinking(int32_t id, std::string& rest) const;
+  void mask_opening(std::span<float> logits, int64_t tokens_left);
+  bool opens(int32_t id) const;
+  ThinkTags::Next after(int32_t id) const;
 
   std::shared_ptr<const grammar::Constraint> constraint_;
-  grammar::Matcher matcher_;
-  bool thinking_;
-  std::string held_;  // of the thinking: what may be the beginning of a tag
+  grammar::Matcher matcher_;  // of the answer, without what `tags_` holds
+  ThinkTags tags_;
 };
 
 }  // namespace braid::engine

@@ -18,14 +18,15 @@ using grammar::Builder;
 using grammar::Spelling;
 
 // Every byte, then these and an end token.
-constexpr int32_t kThinkEnd = 256, kCall = 257, kTagAndDigit = 258, kTagAndLetter = 259, kEnd = 260, kSilent = 261,
-                  kVocabulary = 262;
+constexpr int32_t kThinkOver = 256, kCall = 257, kTagAndDigit = 258, kTagAndLetter = 259, kEnd = 260, kSilent = 261,
+                  kThink = 262, kVocabulary = 263;
 
 // `cut`: of answers that may be cut.
 std::shared_ptr<const grammar::Constraint> digits(bool cut) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(std::string(1, static_cast<char>(byte)));
-  for (const char* word : {"\xff</think>", "\xff<tool_call>", ">\n1", ">x", "</s>", ""}) tokens.push_back(word);
+  for (const char* word : {"\xff</think>", "\xff<tool_call>", ">\n1", ">x", "</s>", "", "\xff<think>"})
+    tokens.push_back(word);
   const std::vector<int64_t> ends = {kEnd};
   Builder b("test");
   const auto number = grammar::Regex::parse("\\n?\\d{1,3}", "test");
@@ -37,9 +38,9 @@ std::shared_ptr<const grammar::Constraint> digits(bool cut) {
 
 // Draws `wanted` if it may be drawn, else the digit 7: greedy.
 struct PickedAnswer {
-  explicit PickedAnswer(bool thinking, bool cut = false, int64_t tokens_max = -1)
+  explicit PickedAnswer(Thinking thinking, bool cut = false, int64_t tokens_max = -1)
       : picker(options(thinking, cut, tokens_max), {}, eos) {}
-  static GenerateOptions options(bool thinking, bool cut, int64_t tokens_max) {
+  static GenerateOptions options(Thinking thinking, bool cut, int64_t tokens_max) {
     GenerateOptions out;
     out.logprobs = 0;
     out.constraint = digits(cut);
@@ -59,7 +60,7 @@ struct PickedAnswer {
 };
 
 TEST(ConstrainedAnswer, MasksWhatMayNotCome) {
-  PickedAnswer answer(false);
+  PickedAnswer answer(Thinking::none);
   EXPECT_EQ(answer.next('x'), '7');
   EXPECT_EQ(answer.next('4'), '4');
   EXPECT_EQ(answer.next(kSilent), '7');
@@ -71,36 +72,63 @@ TEST(ConstrainedAnswer, MasksWhatMayNotCome) {
 }
 
 TEST(ConstrainedAnswer, EndTokensWaitForACompleteText) {
-  PickedAnswer answer(false);
+  PickedAnswer answer(Thinking::none);
   EXPECT_EQ(answer.next(kEnd), '7');
   EXPECT_EQ(answer.next(kEnd), kEnd);
   EXPECT_TRUE(answer.picker.ended());
 }
 
 TEST(ConstrainedAnswer, ThinkingIsFreeUpToItsEnd) {
-  PickedAnswer answer(true);
+  PickedAnswer answer(Thinking::open);
   EXPECT_EQ(answer.next('x'), 'x');
   EXPECT_EQ(answer.next(kEnd), '7');
   EXPECT_EQ(answer.next(kCall), '7');  // it would end the thinking, and no call is allowed
-  EXPECT_EQ(answer.next(kThinkEnd), kThinkEnd);
+  EXPECT_EQ(answer.next(kThinkOver), kThinkOver);
   EXPECT_EQ(answer.next('\n'), '\n');
   EXPECT_EQ(answer.next('x'), '7');
   EXPECT_FALSE(answer.picker.complete());
 }
 
 TEST(ConstrainedAnswer, AnAnswerThatMayBeCutEndsAnywhere) {
-  PickedAnswer thinking(true, true);
+  PickedAnswer thinking(Thinking::open, true);
   EXPECT_EQ(thinking.next(kEnd), kEnd);
   EXPECT_FALSE(thinking.picker.ended());  // ignore_eos holds
   for (const bool cut : {false, true}) {
-    PickedAnswer answer(false, cut, 2);
+    PickedAnswer answer(Thinking::none, cut, 2);
     EXPECT_EQ(answer.next('4'), '4');
     EXPECT_EQ(answer.next('5'), cut ? '5' : kEnd);  // for an end
   }
 }
 
+// Qwen3 opens <think> itself: it may come first, after white space, whole or in pieces, and is free then.
+TEST(ConstrainedAnswer, AModelMayOpenTheThinkingItself) {
+  PickedAnswer answer(Thinking::may_open);
+  EXPECT_EQ(answer.next('x'), '7');  // an answer begins as it must
+  EXPECT_EQ(answer.next('<'), '7');  // and thinks no more
+  for (const std::string& tag : {std::string("<think>"), std::string("\n\n <think>")}) {
+    PickedAnswer thinking(Thinking::may_open);
+    for (const char byte : tag) EXPECT_EQ(thinking.next(byte), byte);
+    EXPECT_EQ(thinking.next('x'), 'x');
+    EXPECT_EQ(thinking.next(kEnd), '7');
+    EXPECT_EQ(thinking.next(kThinkOver), kThinkOver);
+    EXPECT_EQ(thinking.next('<'), '7');
+  }
+  PickedAnswer whole(Thinking::may_open);
+  EXPECT_EQ(whole.next(kThink), kThink);
+  EXPECT_EQ(whole.next('x'), 'x');
+  PickedAnswer space(Thinking::may_open);
+  EXPECT_EQ(space.next('\n'), '\n');  // of the answer as well as before a tag
+  EXPECT_EQ(space.next('4'), '4');
+  EXPECT_EQ(space.next('\n'), '7');
+  PickedAnswer turned(Thinking::may_open);
+  for (const char byte : std::string("<thi")) EXPECT_EQ(turned.next(byte), byte);
+  EXPECT_EQ(turned.next('5'), 'n');  // what was begun is no answer: only the tag can follow
+  PickedAnswer off(Thinking::none);
+  EXPECT_EQ(off.next(kThink), '7');
+}
+
 TEST(ConstrainedAnswer, TagsOfManyTokens) {
-  PickedAnswer answer(true);
+  PickedAnswer answer(Thinking::open);
   for (const char byte : std::string("a</think")) EXPECT_EQ(answer.next(byte), byte);
   EXPECT_EQ(answer.next(kTagAndLetter), '7');  // ends the tag, and goes on with what is not allowed
   for (const char byte : std::string("</think")) EXPECT_EQ(answer.next(byte), byte);

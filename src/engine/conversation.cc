@@ -63,7 +63,7 @@ Answer Conversation::answer(const nlohmann::ordered_json& messages, const Answer
   Request request{.prompt = ids, .generate = options.generate};
   // A mark costs a piece of its own, and only what is rewritten is read again from there.
   if (scheduler_.cache() && (thinking || rewritten_)) request.marks = marks_of(model_, messages, rendering, ids);
-  if (!thinking) request.generate.budget = {};
+  request.generate.thinking = model_.thinking_after(prompt, options.think);
   request.generate.position = position_ = std::max(position_, std::ssize(ids));
   bool wanted = true;
   int64_t read = 0;

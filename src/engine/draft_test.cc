@@ -229,6 +229,7 @@ void expect_drafts_change_nothing(bool exact, const std::vector<int64_t>& spare_
   ways[1].ignore_eos = true;
   ways[1].logprobs = 0;
   ways[1].budget = model.reasoning_budget(9);
+  ways[1].thinking = Thinking::open;
   ways[2].tokens_max = 24;
   ways[2].sampling = {.temperature = 0.7, .top_k = 20, .top_p = 0.9, .min_p = 0.01, .repeat_penalty = 1.1, .seed = 3};
   ways[2].logprobs = 1;

@@ -18,11 +18,11 @@ struct GenerateOptions {
   bool ignore_eos = false;
   int64_t logprobs = -1;        // alternatives whose log-probabilities are returned; -1: no log-probabilities at all
   bool drawn_logprobs = false;  // at the temperature that tokens are drawn with, instead of 1
-  ReasoningBudget budget{};     // for a prompt that ends inside <think>
-  // What the answer may say; null: anything. It holds after the thinking, which the prompt has opened if `thinking`. An
-  // answer to which nothing may be added ends with Finish::stop, without an end token.
+  ReasoningBudget budget{};
+  Thinking thinking = Thinking::none;  // where the answer begins: `budget` and `constraint` depend on it
+  // What the answer may say after its thinking; null: anything. An answer to which nothing may be added ends with
+  // Finish::stop, without an end token.
   std::shared_ptr<const grammar::Constraint> constraint{};
-  bool thinking = false;
   // Of the first draw, if that is more than the length of the prompt: draws are numbered so that two answers of one
   // conversation never share random numbers.
   int64_t position = 0;

@@ -72,7 +72,7 @@ std::string LanguageModel::render(const nlohmann::ordered_json& messages, const 
       add_to_system_prompt(variables["messages"], on ? "detailed thinking on" : "detailed thinking off");
       break;
     case ThinkSwitch::none:
-      if (!on) break;
+      if (!on || options.think_if_possible) break;
       fail("think", {.what = "this model's chat template has no switch for thinking",
                      .got = "on",
                      .hint = "off, or instructions as the model's authors give them (--system)"});
@@ -80,22 +80,20 @@ std::string LanguageModel::render(const nlohmann::ordered_json& messages, const 
   return template_->render(variables, local_time(*runner_));
 }
 
+Thinking LanguageModel::thinking_after(std::string_view prompt, std::optional<bool> think) {
+  if (ends_in_think(prompt)) return Thinking::open;
+  const bool closed = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1).ends_with("</think>");
+  const bool thinks = runner_->config().family == "nemotron-nas" || (template_ && template_->mentions("</think>"));
+  return thinks && !closed && think.value_or(true) ? Thinking::may_open : Thinking::none;
+}
+
 ReasoningBudget LanguageModel::reasoning_budget(int64_t tokens, int64_t grace) {
   if (tokens < 0) return {};
-  const auto end = tokenizer().token_to_id("</think>");
-  if (!end) fail("--reasoning-budget", {.what = "the model has no token </think>", .hint = "leave the option out"});
-  if (grace > 0 && !line_ends_) {
-    std::vector<bool> ends(static_cast<size_t>(tokenizer().vocab_size()));
-    for (size_t id = 0; id < ends.size(); ++id)
-      ends[id] = tokenizer().bytes_of(static_cast<int32_t>(id)).ends_with('\n');
-    line_ends_ = std::make_shared<const std::vector<bool>>(std::move(ends));
-  }
   return {.tokens = tokens,
           .grace = grace,
-          .line_ends = line_ends_,
-          .end = *end,
-          .call = tokenizer().token_to_id("<tool_call>").value_or(-1),
-          .closing = tokenizer().encode("\n</think>\n", false)};
+          .text_of = [&ids = tokenizer()](int32_t id) { return ids.bytes_of(id); },
+          .closing = tokenizer().encode("\n</think>\n", false),
+          .closing_of_line = tokenizer().encode("</think>\n", false)};
 }
 
 grammar::Grammars& LanguageModel::grammars() {

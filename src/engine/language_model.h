@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "engine/reasoning_budget.h"
 #include "engine/runner.h"
@@ -24,6 +24,7 @@ struct RenderOptions {
   const nlohmann::ordered_json* tools = nullptr;      // an array of functions
   const nlohmann::ordered_json* variables = nullptr;  // an object: more variables of the template
   bool answer_next = true;                            // the prompt of an answer follows the messages
+  bool think_if_possible = false;                     // `think` means nothing to a model without a switch
 };
 
 class LanguageModel {
@@ -34,11 +35,13 @@ class LanguageModel {
   const io::ModelPath& path() const { return path_; }
   const text::Tokenizer& tokenizer();
   // The prompt of a conversation (an array of {role, content}). Error when thinking is asked of a model without a
-  // switch for it.
+  // switch for it, unless options.think_if_possible.
   std::string render(const nlohmann::ordered_json& messages, const RenderOptions& options);
+  // Where the answer to such a prompt begins.
+  Thinking thinking_after(std::string_view prompt, std::optional<bool> think);
 
-  // A limit of so many tokens of thinking; -1: none. With `grace`, up to so many more until a line ends. Error if the
-  // vocabulary has no </think>.
+  // A limit of so many tokens of thinking; -1: none. With `grace`, up to so many more until a line ends. The model
+  // outlives it.
   ReasoningBudget reasoning_budget(int64_t tokens, int64_t grace = 0);
 
   // Constraints of answers. From any thread, but the first call.
@@ -60,7 +63,6 @@ class LanguageModel {
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> template_;
   std::unique_ptr<grammar::Grammars> grammars_;
-  std::shared_ptr<const std::vector<bool>> line_ends_;  // shared with the budgets of answers
 };
 
 // What generation_config.json or a GGUF file says about sampling; missing fields keep their values in `otherwise`.

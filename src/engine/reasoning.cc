@@ -2,13 +2,9 @@
 
 #include <algorithm>
 
+#include "engine/think_tags.h"
+
 namespace braid::engine {
-namespace {
-
-constexpr std::string_view kOpen = "<think>", kClose = "</think>", kToolCall = "<tool_call>", kSpace = " \t\r\n";
-
-}  // namespace
-
 std::string ReasoningSplitter::take(size_t n) {
   std::string piece = held_.substr(0, n);
   held_.erase(0, n);
@@ -19,13 +15,13 @@ std::string ReasoningSplitter::take(size_t n) {
 
 // Up to the end of the reasoning, or to what may be the beginning of a tag. False: more text is needed.
 bool ReasoningSplitter::read_reasoning(Parts& out) {
-  const size_t close = held_.find(kClose), call = held_.find(kToolCall), at = std::min(close, call);
+  const size_t close = held_.find(kThinkEnd), call = held_.find(kCallBegin), at = std::min(close, call);
   if (at == held_.npos) {
-    out.reasoning += take(held_.size() - std::max(partial_tag(held_, kClose), partial_tag(held_, kToolCall)));
+    out.reasoning += take(held_.size() - std::max(partial_tag(held_, kThinkEnd), partial_tag(held_, kCallBegin)));
     return false;
   }
   out.reasoning += take(at);
-  if (at == close) held_.erase(0, kClose.size());
+  if (at == close) held_.erase(0, kThinkEnd.size());
   thinking_ = false;
   trim_ = true;
   return true;
@@ -33,12 +29,12 @@ bool ReasoningSplitter::read_reasoning(Parts& out) {
 
 // Is this reasoning, or an answer? False: more text is needed.
 bool ReasoningSplitter::begin() {
-  const size_t first = std::min(held_.find_first_not_of(kSpace), held_.size());
+  const size_t first = std::min(held_.find_first_not_of(kThinkSpace), held_.size());
   const std::string_view text = std::string_view(held_).substr(first);
-  if (kOpen.starts_with(text) && text != kOpen) return false;
-  thinking_ = text.starts_with(kOpen);
+  if (kThinkBegin.starts_with(text) && text != kThinkBegin) return false;
+  thinking_ = text.starts_with(kThinkBegin);
   answering_ = !thinking_;
-  if (thinking_) held_.erase(0, first + kOpen.size());
+  if (thinking_) held_.erase(0, first + kThinkBegin.size());
   return true;
 }
 
@@ -59,7 +55,7 @@ ReasoningSplitter::Parts ReasoningSplitter::finish() {
 }
 
 bool ends_in_think(std::string_view prompt) {
-  return prompt.substr(0, prompt.find_last_not_of(kSpace) + 1).ends_with(kOpen);
+  return prompt.substr(0, prompt.find_last_not_of(kThinkSpace) + 1).ends_with(kThinkBegin);
 }
 
 }  // namespace braid::engine

@@ -3,62 +3,63 @@
 // first complete its line.
 #pragma once
 #include <cstdint>
-#include <memory>
+#include <functional>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "engine/think_tags.h"
 
 namespace braid::engine {
 
 struct ReasoningBudget {
-  int64_t tokens = -1;                                   // -1: no limit
-  int64_t grace = 0;                                     // more tokens until a line ends
-  std::shared_ptr<const std::vector<bool>> line_ends{};  // of each token: it ends a line; shared by all answers
-  int32_t end = -1;                                      // the token </think>
-  int32_t call = -1;                                     // the token <tool_call>, which ends thinking too; -1: none
-  std::vector<int32_t> closing{};                        // "\n</think>\n", with `end` among them
+  int64_t tokens = -1;                                // -1: no limit
+  int64_t grace = 0;                                  // more tokens until a line ends
+  std::function<std::string(int32_t)> text_of{};      // of a token
+  std::vector<int32_t> closing{}, closing_of_line{};  // "\n</think>\n", and without the first newline
 };
 
-// Of one answer whose prompt ended inside <think>. Default: no limit.
+// Of one answer. Default: no limit.
 class ReasoningLimit {
  public:
   ReasoningLimit() = default;
-  explicit ReasoningLimit(ReasoningBudget budget) : budget_(std::move(budget)), open_(budget_.tokens >= 0) {}
+  ReasoningLimit(ReasoningBudget budget, Thinking thinking)
+      : budget_(std::move(budget)), tags_(budget_.tokens >= 0 ? thinking : Thinking::none) {}
 
   // The token that comes next, given the one that was sampled.
   int32_t next(int32_t sampled) {
-    if (written_ == 0 && (sampled == budget_.end || sampled == budget_.call)) open_ = false;
-    if (!open_) return sampled;
-    if (count_ < budget_.tokens) {
-      ++count_;
-      return noted(sampled);
-    }
-    if (written_ == 0 && budget_.grace > 0) {
-      if (!line_ended_ && count_ < budget_.tokens + budget_.grace) {
-        ++count_;
-        return noted(sampled);
+    if (closing_) return close();
+    if (tags_.state() == Thinking::none) return sampled;
+    const std::string text = budget_.text_of(sampled);
+    ThinkTags::Next after = tags_.after(text);
+    if (tags_.state() == Thinking::open && after.state == Thinking::open) {
+      const bool within = count_ < budget_.tokens || (!line_ended_ && count_ < budget_.tokens + budget_.grace);
+      if (!within) {
+        closing_ = true;
+        return close();
       }
-      if (line_ended_)  // the closing begins with the end of a line
-        while (budget_.closing[written_] != budget_.end) ++written_;
+      ++count_;
+      line_ended_ = text.ends_with('\n') && budget_.grace > 0;
     }
-    const int32_t forced = budget_.closing[written_++];
-    open_ = written_ < budget_.closing.size();
-    return forced;
+    tags_.take(std::move(after));
+    return sampled;
   }
 
-  // Thinking has ended in another way than by the token.
-  void end() { open_ = open_ && written_ > 0; }
-
  private:
-  int32_t noted(int32_t id) {
-    const auto at = static_cast<size_t>(id);
-    line_ended_ = budget_.line_ends && at < budget_.line_ends->size() && (*budget_.line_ends)[at];
+  int32_t close() {
+    const std::vector<int32_t>& ids = line_ended_ ? budget_.closing_of_line : budget_.closing;
+    const int32_t id = ids[written_++];
+    closing_ = written_ < ids.size();
+    tags_ = ThinkTags(Thinking::none);
     return id;
   }
 
   ReasoningBudget budget_{};
-  bool open_ = false, line_ended_ = false;
-  int64_t count_ = 0;   // tokens of thinking
-  size_t written_ = 0;  // of the closing
+  ThinkTags tags_{Thinking::none};
+  bool line_ended_ = false;  // by the last token of the thinking
+  bool closing_ = false;     // some of the closing is still to be written
+  int64_t count_ = 0;        // tokens of thinking
+  size_t written_ = 0;       // of the closing
 };
 
 }  // namespace braid::engine

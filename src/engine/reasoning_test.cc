@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
+#include <string>
 #include <vector>
 
 namespace braid::engine {
@@ -77,31 +77,51 @@ TEST(Reasoning, APromptMayEndInsideThinking) {
   EXPECT_FALSE(ends_in_think(""));
 }
 
+// Ids are bytes of text, but for the tags; 'C' and 'L' stand for the closing.
 TEST(ReasoningLimit, ClosesOnceAndOnlyWhatIsOpen) {
-  const ReasoningBudget two{.tokens = 2, .end = 9, .closing = {7, 9, 7}};
-  const auto said = [](ReasoningLimit limit, std::vector<int32_t> sampled) {
-    for (int32_t& id : sampled) id = limit.next(id);
-    return sampled;
+  const auto text_of = [](int32_t id) {
+    return id == 'E'   ? std::string("</think>")
+           : id == 'T' ? std::string("<think>")
+           : id == 'X' ? std::string("<tool_call>")
+                       : std::string(1, static_cast<char>(id));
   };
-  using Ids = std::vector<int32_t>;
-  EXPECT_EQ(said(ReasoningLimit(two), {1, 2, 3, 4, 5, 6, 1, 2}), (Ids{1, 2, 7, 9, 7, 6, 1, 2}));
-  EXPECT_EQ(said(ReasoningLimit(two), {1, 9, 3, 4, 5, 6, 9}), (Ids{1, 9, 3, 4, 5, 6, 9}));  // closed by itself
-  EXPECT_EQ(said(ReasoningLimit(two), {1, 2, 9, 4, 5}), (Ids{1, 2, 9, 4, 5}));              // in the nick of time
-  EXPECT_EQ(said(ReasoningLimit(two), {1, 2, 3, 9, 5, 6}), (Ids{1, 2, 7, 9, 7, 6}));        // while it is being closed
-  ReasoningBudget calling = two;
-  calling.call = 5;
-  EXPECT_EQ(said(ReasoningLimit(calling), {1, 5, 3, 4, 6}), (Ids{1, 5, 3, 4, 6}));  // a call is not thinking
-  ReasoningBudget none = two;
-  none.tokens = 0;
-  EXPECT_EQ(said(ReasoningLimit(none), {1, 2, 3, 4}), (Ids{7, 9, 7, 4}));
-  EXPECT_EQ(said(ReasoningLimit(), {1, 2, 3, 4}), (Ids{1, 2, 3, 4}));
-  ReasoningBudget lines = two;  // 8 ends a line; the closing then has no line end before it
-  lines.grace = 3;
-  lines.line_ends = std::make_shared<const std::vector<bool>>(std::vector<bool>{0, 0, 0, 0, 0, 0, 0, 1, 1, 0});
-  EXPECT_EQ(said(ReasoningLimit(lines), {1, 2, 3, 8, 4, 5, 6}), (Ids{1, 2, 3, 8, 9, 7, 6}));
-  EXPECT_EQ(said(ReasoningLimit(lines), {8, 2, 3, 4, 5, 1, 1, 1, 6}), (Ids{8, 2, 3, 4, 5, 7, 9, 7, 6}));
-  EXPECT_EQ(said(ReasoningLimit(lines), {1, 8, 3, 4, 5}), (Ids{1, 8, 9, 7, 5}));
-  EXPECT_EQ(said(ReasoningLimit(lines), {1, 2, 3, 9, 5}), (Ids{1, 2, 3, 9, 5}));
+  const auto budget = [&](int64_t tokens, int64_t grace) {
+    return ReasoningBudget{.tokens = tokens,
+                           .grace = grace,
+                           .text_of = text_of,
+                           .closing = {'\n', 'E', '\n'},
+                           .closing_of_line = {'E', '\n'}};
+  };
+  const auto said = [](ReasoningLimit limit, const std::string& sampled) {
+    std::string out;
+    for (const char id : sampled) out += static_cast<char>(limit.next(id));
+    return out;
+  };
+  const auto open = [&](int64_t tokens, const std::string& sampled, int64_t grace = 0) {
+    return said(ReasoningLimit(budget(tokens, grace), Thinking::open), sampled);
+  };
+  EXPECT_EQ(open(2, "abcdefab"), "ab\nE\nfab");
+  EXPECT_EQ(open(2, "aEcdefE"), "aEcdefE");  // closed by itself
+  EXPECT_EQ(open(2, "abEde"), "abEde");      // in the nick of time
+  EXPECT_EQ(open(2, "abcEef"), "ab\nE\nf");  // while it is being closed
+  EXPECT_EQ(open(2, "aXcdf"), "aXcdf");      // a call is not thinking
+  EXPECT_EQ(open(0, "abcd"), "\nE\nd");
+  EXPECT_EQ(open(9, "a</think>bcdefghijkl"), "a</think>bcdefghijkl");  // a tag of many tokens
+  EXPECT_EQ(said(ReasoningLimit(), "abcd"), "abcd");
+  // With a grace the line may be completed.
+  EXPECT_EQ(open(2, "abc\ndef", 3), "abc\nE\nf");
+  EXPECT_EQ(open(2, "\nbcdeaaaf", 3), "\nbcde\nE\nf");
+  EXPECT_EQ(open(2, "a\ncde", 3), "a\nE\ne");
+  EXPECT_EQ(open(2, "abcEe", 3), "abcEe");
+  // The model opens it itself, or never does.
+  const auto may_open = [&](const std::string& sampled) {
+    return said(ReasoningLimit(budget(2, 0), Thinking::may_open), sampled);
+  };
+  EXPECT_EQ(may_open("Tabcdefg"), "Tab\nE\nfg");
+  EXPECT_EQ(may_open("\n<think>abcdef"), "\n<think>ab\nE\nf");
+  EXPECT_EQ(may_open("abcdef"), "abcdef");
+  EXPECT_EQ(may_open("aTbcdef"), "aTbcdef");
+  EXPECT_EQ(said(ReasoningLimit(budget(2, 0), Thinking::none), "Tabcdef"), "Tabcdef");
 }
 
 }  // namespace

@@ -175,13 +175,14 @@ Tensor Runner::ids_tensor(std::span<const int32_t> ids) {
 
 Tensor Runner::forward(std::span<const int32_t> ids, std::span<const Piece> pieces, nn::Probe* probe) {
   if (options_.ranks) options_.ranks->begin_pass();
-  SeqMap seqs;
-  std::vector<bool> named(own_.size());
+  SeqMap& seqs = seqs_;
+  seqs.clear();
+  named_.assign(own_.size(), 0);
   for (const Piece& piece : pieces) {
     hold(piece.sequence);
     const Own& o = own(piece.sequence);
-    CHECK(!named[static_cast<size_t>(piece.sequence)], "sequence {} twice in a pass", piece.sequence);
-    named[static_cast<size_t>(piece.sequence)] = true;
+    CHECK(!std::exchange(named_[static_cast<size_t>(piece.sequence)], 1), "sequence {} twice in a pass",
+          piece.sequence);
     CHECK(o.after_slot < 0, "sequence {} waits for `keep`", piece.sequence);
     CHECK(!piece.tentative || piece.phase == Phase::step, "a tentative prefill of sequence {}", piece.sequence);
     seqs.add(piece.tokens, o.length, o.slot);
@@ -306,12 +307,12 @@ int64_t Runner::rewind(int64_t sequence) {
 }
 
 Tensor Runner::logits(const Tensor& x, Phase phase) {
-  SeqMap seqs;
+  head_seqs_.clear();
   if (phase == Phase::step) {
-    seqs = SeqMap::one(x.dim(0));
-    seqs.seqs[0].phase = phase;
+    head_seqs_.add(x.dim(0));
+    head_seqs_.seqs[0].phase = phase;
   }
-  nn::Run r = run(seqs, nullptr);
+  nn::Run r = run(head_seqs_, nullptr);
   return from_head({x.dim(0), config().vocab}, [&] { return model_->logits(r, x); });
 }
 

@@ -179,7 +179,10 @@ class Runner {
   nn::Observer* observer_ = nullptr;
   std::vector<Own> own_;             // by sequence
   std::vector<nn::Replay> replays_;  // of the last pass
-  int64_t slotless_ = 0;             // how many of them have no slot
+  // Of a pass and of its logits, kept so that a step allocates nothing.
+  SeqMap seqs_{}, head_seqs_{};
+  std::vector<uint8_t> named_{};  // sequences of the pass
+  int64_t slotless_ = 0;          // how many of them have no slot
   int64_t loop_steps_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -63,11 +64,18 @@ void Scheduler::guard(Stream& s, const Call& call) {
 Scheduler::Scheduler(Runner& runner, DraftOptions drafts) : runner_(runner) {
   if (runner.options().memory > 0) cache_.emplace(runner);
   if (drafts.any()) drafter_.emplace(runner, std::move(drafts));
-  grid_ = runner.options().chunk;
+  chunk_ = grid_ = runner.options().chunk;
+  bool scans = false;
   for (const nn::StateShape& shape : runner.model().state_shapes()) {
     if (shape.chunk > 0) grid_ = std::min(grid_, shape.chunk);
+    scans = scans || shape.chunk > 0;
   }
-  if (Ranks* ranks = runner.options().ranks) grid_ = ranks->least(grid_);
+  if (Ranks* ranks = runner.options().ranks) {
+    grid_ = ranks->least(grid_);
+    scans = ranks->least(scans ? 0 : 1) == 0;
+  }
+  if (!scans) grid_ = std::min(grid_, kPageTokens);
+  chunk_ -= chunk_ % grid_;
   for (int64_t sequence = runner.options().sequences; sequence-- > 0;) {
     runner_.reset(sequence);
     free_.push_back(sequence);
@@ -168,10 +176,9 @@ void Scheduler::look_up(Stream& s) {
 // rewrites it.
 void Scheduler::keep_on_the_way() {
   if (!cache_) return;
-  const int64_t chunk = runner_.options().chunk;
   for (Stream& s : streams_) {
     const int64_t length = runner_.length(s.sequence);
-    if (s.reading() || length / chunk == s.kept / chunk) continue;
+    if (s.reading() || length / chunk_ == s.kept / chunk_) continue;
     settle(s);
     cache_->keep(s.picker.text().first(static_cast<size_t>(length)), s.sequence, {}, PrefixCache::Worth::spare);
     s.kept = length;
@@ -253,11 +260,10 @@ void Scheduler::draft() {
   std::vector<Drafter::Wanted> wanted;
   int64_t steps = 0;
   for (Stream& s : streams_) {
-    const int64_t length = runner_.length(s.sequence), chunk = runner_.options().chunk,
-                  room = runner_.options().context - length - 1;
+    const int64_t length = runner_.length(s.sequence), room = runner_.options().context - length - 1;
     int64_t most = std::max<int64_t>(0, std::min(room, s.picker.tokens_left(room + 1) - 1));
     if (cache_)
-      most = std::min(most, chunk - length % chunk - 1);  // states are kept at the same lengths as without drafts
+      most = std::min(most, chunk_ - length % chunk_ - 1);  // states are kept at the same lengths as without drafts
     wanted.push_back(
         {.answer = &s.drafts, .sequence = s.sequence, .picker = &s.picker, .tokens_max = s.reading() ? 0 : most});
     steps += s.reading() ? 0 : 1;
@@ -281,14 +287,13 @@ void Scheduler::pass() {
 // nobody waits, as many more may be added where that is quick: experts that see more tokens are read less often.
 Scheduler::Budget Scheduler::prompt_budget() const {
   constexpr double kSeconds = 2;  // of a pass with a second piece
-  const int64_t chunk = runner_.options().chunk;
   const double limit = runner_.options().pass_seconds;
   const auto tokens_in = [&](double seconds) { return static_cast<int64_t>(seconds / prompt_token_seconds_); };
   const bool steps = std::ranges::any_of(streams_, [](const Stream& s) { return !s.reading(); });
-  if (prompt_token_seconds_ <= 0) return {.tokens = chunk};
-  if (!steps) return {.tokens = chunk, .others = std::clamp(tokens_in(kSeconds) - chunk, int64_t{0}, chunk)};
-  if (limit <= 0) return {.tokens = chunk};
-  return {.tokens = std::clamp(tokens_in(limit), std::min(grid_, chunk), chunk)};
+  if (prompt_token_seconds_ <= 0) return {.tokens = chunk_};
+  if (!steps) return {.tokens = chunk_, .others = std::clamp(tokens_in(kSeconds) - chunk_, int64_t{0}, chunk_)};
+  if (limit <= 0) return {.tokens = chunk_};
+  return {.tokens = std::clamp(tokens_in(limit), grid_, chunk_)};
 }
 
 // Whether a prompt that has not begun will find something in the cache once `other` has read its piece.
@@ -301,7 +306,7 @@ bool Scheduler::may_share(const Stream& s, const Stream& other) const {
 // one would only delay those before it.
 int64_t Scheduler::tokens_of(const Stream& s, const Budget& budget, std::span<const Reading> readings) const {
   const auto shares = [&](const Reading& r) { return may_share(s, streams_[r.stream]); };
-  const int64_t rest = std::ssize(s.request.prompt) - s.read, piece = s.piece(runner_.options().chunk);
+  const int64_t rest = std::ssize(s.request.prompt) - s.read, piece = s.piece(chunk_);
   const bool fits = piece == rest && rest <= budget.tokens + budget.others;
   return fits && std::ranges::none_of(readings, shares) ? rest : tokens_of(s, budget.tokens);
 }
@@ -309,9 +314,22 @@ int64_t Scheduler::tokens_of(const Stream& s, const Budget& budget, std::span<co
 // A prompt is cut where that changes no bits, whatever the batch: into full pieces, or chunks of the scan from the
 // start of one.
 int64_t Scheduler::tokens_of(const Stream& s, int64_t budget) const {
-  const int64_t chunk = runner_.options().chunk, tokens = s.piece(chunk);
-  if (tokens <= budget) return tokens;
-  return chunk % grid_ == 0 ? budget / grid_ * grid_ : 0;
+  const int64_t tokens = s.piece(chunk_);
+  return tokens <= budget ? tokens : budget / grid_ * grid_;
+}
+
+// The order in which streams take their part of a pass. While answers step, a pass has time for little of the prompts:
+// every other one begins with the shortest rest, so that a short prompt does not wait for all of a long one, which is
+// read at half the rate at least.
+std::vector<size_t> Scheduler::turns() {
+  std::vector<size_t> order(streams_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const bool steps = std::ranges::any_of(streams_, [](const Stream& s) { return !s.reading(); });
+  shortest_first_ = steps && !shortest_first_;
+  if (shortest_first_)
+    std::ranges::stable_sort(order, {},
+                             [&](size_t i) { return std::ssize(streams_[i].request.prompt) - streams_[i].read; });
+  return order;
 }
 
 void Scheduler::read_and_draw() {
@@ -323,7 +341,7 @@ void Scheduler::read_and_draw() {
   std::vector<Reading> readings;
   nn::Probe* probe = nullptr;
   Budget budget = prompt_budget();
-  for (size_t i = 0; i < streams_.size(); ++i) {
+  for (const size_t i : turns()) {
     Stream& s = streams_[i];
     if (!s.reading()) {
       const std::vector<int32_t>& drafts = s.drafts.tokens;

@@ -41,7 +41,7 @@ struct Request {
   // of the residual stream x; `on_logprobs` sees the log-probabilities of each token, the end token's too, if they are
   // asked for; `on_token` sees each token but the end token, and false ends the answer; `on_end` is called once, and
   // may submit another request. What one of them throws ends its request, as `Generated::thrown`, and no other; what
-  // `on_end` throws is lost, since nobody is left to be told.
+  // `on_end` throws is discarded: the request has already ended.
   std::function<bool()> wanted{};
   std::function<void(int64_t cached_tokens)> on_start{};  // before its first pass
   std::function<void(int64_t tokens)> on_read{};  // after such a piece: how many of the prompt are read or cached
@@ -134,6 +134,7 @@ class Scheduler {
   bool may_share(const Stream& s, const Stream& other) const;
   int64_t tokens_of(const Stream& s, const Budget& budget, std::span<const Reading> readings) const;
   int64_t tokens_of(const Stream& s, int64_t budget) const;
+  std::vector<size_t> turns();
   void read_and_draw();
   void score(Stream& s, const Tensor& x, int64_t row, int64_t tokens);
   // Of a stream: its rows of the logits, one after its last token and each of its drafts, and of the residual stream.
@@ -149,12 +150,14 @@ class Scheduler {
   Runner& runner_;
   std::optional<PrefixCache> cache_;  // where there is a budget
   std::optional<Drafter> drafter_;
-  int64_t grid_ = 1;                 // tokens of a chunk of the scan; see `look_up`
+  int64_t grid_ = 1;                 // prompts are cut at its multiples: a chunk of the scan, or a page without one
+  int64_t chunk_ = 1;                // tokens of a full piece of a prompt, a multiple of the grid
   double prompt_token_seconds_ = 0;  // of recent passes
   int64_t promised_ = 0;             // bytes, to streams
   int64_t round_ = 0;                // ordinals of requests count from here
   int64_t admitted_ = 0;
   bool in_pass_ = false;            // after `pass`: it failed
+  bool shortest_first_ = false;     // of the prompts of this pass
   int64_t lookups_ = 0, hits_ = 0;  // of requests that have begun
   int64_t looked_up_tokens_ = 0, hit_tokens_ = 0;
   std::deque<Request> waiting_;

@@ -99,13 +99,13 @@ TEST(Scheduler, LimitsOfThinkingAreThoseOfOneAtATime) {
   const ReasoningBudget budget = model.reasoning_budget(5);
   std::vector<Request> requests;
   for (const char* text : {"<think>\n17 + 25", "<think>\nHi", "<think>\nReverse the word stone."}) {
-    requests.push_back({.prompt = encode(model, text), .generate = {.tokens_max = 20}});
+    requests.push_back({.prompt = encode(model, text), .generate = {.tokens_max = 20, .thinking = Thinking::open}});
     if (requests.size() != 2) requests.back().generate.budget = budget;
   }
   const auto all = generate_all(model.runner(), requests, [](int64_t) { return true; });
   for (size_t i = 0; i < requests.size(); ++i) {
     EXPECT_EQ(all[i].ids, alone(model, requests[i].prompt, requests[i].generate).ids) << i;
-    const auto end = std::find(all[i].ids.begin(), all[i].ids.end(), budget.end);
+    const auto end = std::find(all[i].ids.begin(), all[i].ids.end(), model.tokenizer().token_to_id("</think>"));
     EXPECT_TRUE(i == 1 || end - all[i].ids.begin() <= 5 + std::ssize(budget.closing)) << i;
   }
 }
@@ -188,25 +188,24 @@ TEST(Scheduler, PromptsContinueFromCachedPrefixes) {
 }
 
 // While an answer steps, a prompt is read a chunk of the scan at a time where a full piece takes too long, with the
-// same bits; alone it is read whole.
-TEST(Scheduler, PromptsKeepAnswersWaitingNoLongerThanTheTarget) {
+// same bits; alone it is read whole. A model without a scan reads a page at a time; a full piece is of whole chunks.
+void expect_short_pieces(const char* folder, int64_t context, int64_t chunk, int64_t grid) {
+  const int64_t length = context / 2 + 88;
   const RunnerOptions options{.numerics = Numerics::serving(DType::f32),
-                              .context = 1024,
+                              .context = context,
                               .sequences = 2,
-                              .chunk = 512,
+                              .chunk = chunk,
                               .pass_seconds = 1e-9,
                               .threads = 1};
-  LanguageModel model(support::data("tiny-chat"), options);
-  int64_t grid = options.chunk;
-  for (const nn::StateShape& shape : model.runner().model().state_shapes())
-    if (shape.chunk > 0) grid = std::min(grid, shape.chunk);
-  ASSERT_LT(grid, options.chunk);
+  LanguageModel model(support::data(folder), options);
+  const int64_t vocabulary = model.runner().config().vocab;
   std::vector<int32_t> prompt;
-  for (int32_t i = 0; i < 600; ++i) prompt.push_back(3 + i * 7 % 500);
+  for (int32_t i = 0; i < length; ++i) prompt.push_back(3 + i * 7 % static_cast<int32_t>(vocabulary - 3));
+  const std::vector<int32_t> other = {4, 5};
   const auto read_beside = [&](bool answering, Generated& out) {
     Scheduler scheduler(model.runner());
     if (answering) {
-      scheduler.submit({.prompt = encode(model, "Hi"), .generate = {.tokens_max = 400, .ignore_eos = true}});
+      scheduler.submit({.prompt = other, .generate = {.tokens_max = context - length - 24, .ignore_eos = true}});
       scheduler.pass();
       // A prompt read meanwhile, which measures the speed.
       scheduler.submit({.prompt = prompt, .generate = {.tokens_max = 1, .ignore_eos = true}});
@@ -223,14 +222,47 @@ TEST(Scheduler, PromptsKeepAnswersWaitingNoLongerThanTheTarget) {
     return read;
   };
   Generated alone, beside;
-  EXPECT_EQ(read_beside(false, alone), (std::vector<int64_t>{512, 600}));
-  std::vector<int64_t> want;
-  for (int64_t at = grid; at < 600; at += grid) want.push_back(at);
-  want.push_back(600);
-  EXPECT_EQ(read_beside(true, beside), want);
+  const auto steps_of = [&](int64_t piece) {
+    std::vector<int64_t> want;
+    for (int64_t at = piece; at < length; at += piece) want.push_back(at);
+    want.push_back(length);
+    return want;
+  };
+  EXPECT_EQ(read_beside(false, alone), steps_of(chunk / grid * grid));
+  EXPECT_EQ(read_beside(true, beside), steps_of(grid));
   EXPECT_EQ(alone.ids, beside.ids);
   for (size_t i = 0; i < alone.logprobs.size(); ++i)
     EXPECT_EQ(alone.logprobs[i][0].logprob, beside.logprobs[i][0].logprob) << i;
+}
+
+TEST(Scheduler, PromptsKeepAnswersWaitingNoLongerThanTheTarget) {
+  expect_short_pieces("tiny-chat", 1024, 512, 128);
+  expect_short_pieces("tiny-chat", 1024, 500, 128);
+  expect_short_pieces("hf/nemotron-nas", 512, 256, kPageTokens);
+}
+
+// While an answer steps, a short prompt does not wait for all of a long one before it, and the long one goes on.
+TEST(Scheduler, ShortPromptsPassLongOnes) {
+  LanguageModel model(
+      support::data("tiny-chat"),
+      {.numerics = Numerics::serving(DType::f32), .context = 1024, .sequences = 3, .pass_seconds = 1e-9, .threads = 1});
+  Scheduler scheduler(model.runner());
+  const std::vector<int32_t> tokens(600, 40);
+  scheduler.submit({.prompt = tokens, .generate = {.tokens_max = 200, .ignore_eos = true}});
+  while (scheduler.running() == 0 || scheduler.idle()) scheduler.pass();
+  for (int i = 0; i < 3; ++i) scheduler.pass();  // it steps, and the speed is known
+  int64_t of_long = 0, of_long_at_short = -1;
+  std::vector<int64_t> many;
+  Request longer{.prompt = std::vector<int32_t>(900, 41), .generate = {.tokens_max = 1, .ignore_eos = true}};
+  longer.on_read = [&](int64_t read) { of_long = read; };
+  Request shorter{.prompt = encode(model, "Hi"), .generate = {.tokens_max = 1, .ignore_eos = true}};
+  shorter.on_read = [&](int64_t) { of_long_at_short = of_long; };
+  scheduler.submit(std::move(longer));
+  scheduler.submit(std::move(shorter));
+  for (int i = 0; i < 3; ++i) scheduler.pass();
+  EXPECT_GE(of_long_at_short, 0) << "the short prompt waits";
+  EXPECT_GT(of_long, 0) << "the long prompt waits";
+  EXPECT_LT(of_long, 900);
 }
 
 // Of requests with the same prompt, by name: how each ended, and how often.

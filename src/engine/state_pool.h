@@ -67,7 +67,7 @@ class StatePool {
   // Error when a sequence of `tokens` tokens exceeds the context.
   void check_fits(int64_t tokens) const;
   // Unshared pages for positions [begin, end) of a sequence, to be written; earlier positions are unchanged. Error when
-  // that exceeds the context, or no page is left; the sequence is unchanged then.
+  // that exceeds the context, or no page is left; what the sequence has read is unchanged then.
   void prepare(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end);
   // Whether `prepare` would neither copy a page nor lack one.
   bool owns(int64_t sequence, int64_t begin, int64_t end) const;

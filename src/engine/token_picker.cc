@@ -12,7 +12,7 @@ TokenPicker::TokenPicker(const GenerateOptions& options, std::vector<int32_t> se
     : options_(options),
       seen_(std::move(seen)),
       eos_(eos),
-      limit_(options.budget),
+      limit_(options.budget, options.thinking),
       first_(static_cast<uint64_t>(std::max(std::ssize(seen_), options.position))) {
   if (options_.constraint) constraint_.emplace(options_.constraint, options_.thinking);
 }
@@ -48,10 +48,7 @@ int32_t TokenPicker::constrained(std::span<const float> logits) {
 
 int32_t TokenPicker::next(std::span<const float> logits) {
   const int32_t id = limit_.next(constraint_ ? constrained(logits) : sampled(logits));
-  if (constraint_) {
-    constraint_->push(id);
-    if (!constraint_->thinking()) limit_.end();
-  }
+  if (constraint_) constraint_->push(id);
   const double temperature = options_.sampling.temperature;
   const bool as_drawn = options_.drawn_logprobs && temperature > 0;
   if (options_.logprobs >= 0)

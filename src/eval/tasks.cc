@@ -96,9 +96,10 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
   std::vector<engine::Request> requests;
   requests.reserve(prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
-    engine::GenerateOptions generate{.tokens_max = options.tokens_max};
-    if (engine::ends_in_think(texts[i])) generate.budget = budget;
-    requests.push_back({.prompt = prompts[i], .generate = std::move(generate)});
+    requests.push_back({.prompt = prompts[i],
+                        .generate = {.tokens_max = options.tokens_max,
+                                     .budget = budget,
+                                     .thinking = model.thinking_after(texts[i], options.think)}});
   }
   bool whole = true;
   std::vector<engine::Generated> answers = engine::generate_all(

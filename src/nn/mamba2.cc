@@ -252,7 +252,9 @@ void Mamba2::scan_by_phase(Run& run, const View& conv, const View& dt, const Mut
   const auto& seqs = run.seqs.seqs;
   for (size_t first = 0, end = 0; first < seqs.size(); first = end) {
     while (end < seqs.size() && seqs[end].phase == seqs[first].phase) ++end;
-    const SeqMap part = run.seqs.part(first, end);
+    const bool whole = first == 0 && end == seqs.size();  // a copy would cost every step an allocation
+    const SeqMap cut = whole ? SeqMap() : run.seqs.part(first, end);
+    const SeqMap& part = whole ? run.seqs : cut;
     const int64_t row = seqs[first].start, rows = part.tokens();
     SsdFwd op = operands(all_heads(run), conv.slice(0, row, rows), dt.slice(0, row, rows), y.slice(0, row, rows));
     set_state(op, run.block_state(state_index));

@@ -46,8 +46,7 @@ engine::SamplingOptions sampling_of(const Fields& f, const Defaults& defaults, i
   s.presence_penalty = f.number("presence_penalty", -2, 2).value_or(s.presence_penalty);
   s.frequency_penalty = f.number("frequency_penalty", -2, 2).value_or(s.frequency_penalty);
   s.bias = bias_of(f, vocab);
-  constexpr int64_t kSeedMax = int64_t{1} << 53;
-  if (const auto seed = f.integer("seed", -kSeedMax, kSeedMax))
+  if (const auto seed = f.integer("seed", INT64_MIN, INT64_MAX))
     s.seed = static_cast<uint64_t>(*seed);
   else if (!defaults.seeded)
     s.seed = random_bits();
@@ -93,8 +92,8 @@ void limit_tokens(Asked& asked, int64_t tokens, engine::LanguageModel& model) {
 
 void constrain(Asked& asked, const ordered_json& body, engine::LanguageModel& model) {
   asked.bare_calls = !asked.tools.is_null() && model.call_form() == grammar::CallForm::bare;
-  asked.work.request.generate.constraint = constraint_of(body, asked.tools, asked.work.thinking, model);
-  asked.work.request.generate.thinking = asked.work.thinking;
+  asked.work.request.generate.constraint =
+      constraint_of(body, asked.tools, asked.work.request.generate.thinking != engine::Thinking::none, model);
 }
 
 Work work_of(const Asked& asked, int64_t i) {

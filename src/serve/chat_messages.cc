@@ -12,9 +12,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Without its first lines, if they are billing headers and the like.
+// Without lines that are billing headers and the like: they differ in every request.
 std::string without_headers(std::string text) {
-  while (text.starts_with("x-anthropic-")) text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
+  for (size_t line = 0; line < text.size();) {
+    const size_t next = std::min(text.find('\n', line), text.size() - 1) + 1;
+    if (text.compare(line, 12, "x-anthropic-") == 0)
+      text.erase(line, next - line);
+    else
+      line = next;
+  }
   return text;
 }
 

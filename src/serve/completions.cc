@@ -57,11 +57,12 @@ class LegacyLogprobs {
   explicit LegacyLogprobs(const text::Tokenizer& tokenizer, int64_t alternatives)
       : tokenizer_(tokenizer), alternatives_(alternatives) {}
 
-  void add(int32_t id, const std::vector<TokenLogprob>* logprobs) {
+  // `shown`: the whole text holds it.
+  void add(int32_t id, const std::vector<TokenLogprob>* logprobs, bool shown = true) {
     const std::string text = text_of(tokenizer_, id);
     tokens_.push_back(text);
     offsets_.push_back(offset_);
-    offset_ += sys::utf8_count(text);
+    if (shown) offset_ += sys::utf8_count(text);
     token_logprobs_.push_back(logprobs ? ordered_json((*logprobs)[0].logprob) : ordered_json());
     if (!logprobs) return top_.push_back(nullptr);
     ordered_json top = ordered_json::object();
@@ -87,9 +88,15 @@ class LegacyLogprobs {
                tokens_ = ordered_json::array(), top_ = ordered_json::array();
 };
 
-void add_prompt(LegacyLogprobs& out, const std::vector<int32_t>& prompt,
-                const std::vector<std::vector<TokenLogprob>>& logprobs) {
-  for (size_t i = 0; i < prompt.size(); ++i) out.add(prompt[i], i == 0 ? nullptr : &logprobs.at(i - 1));
+// A BOS that was put before a prompt in text is not in its text.
+void add_prompt(LegacyLogprobs& out, const Asked& asked, const std::vector<std::vector<TokenLogprob>>& logprobs,
+                const text::Tokenizer& tokenizer) {
+  const std::vector<int32_t>& prompt = asked.work.request.prompt;
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    const bool added =
+        i == 0 && tokenizer.is_special(prompt[0]) && !asked.prompt_text.starts_with(text_of(tokenizer, prompt[0]));
+    out.add(prompt[i], i == 0 ? nullptr : &logprobs.at(i - 1), !added);
+  }
 }
 
 LegacyLogprobs legacy_of(const Asked& asked, engine::LanguageModel& model) {
@@ -215,7 +222,7 @@ ordered_json completions_json(const std::vector<Asked>& asked, const std::vector
                            {"finish_reason", finish_of(*outcomes[i], false)}};
     if (a.logprobs) {
       LegacyLogprobs logprobs = legacy_of(a, model);
-      if (a.echo) add_prompt(logprobs, a.work.request.prompt, outcomes[i / n * n]->generated.prompt_logprobs);
+      if (a.echo) add_prompt(logprobs, a, outcomes[i / n * n]->generated.prompt_logprobs, model.tokenizer());
       for (const auto& token : outcomes[i]->generated.logprobs) logprobs.add(token[0].id, &token);
       choice["logprobs"] = logprobs.take();
     }

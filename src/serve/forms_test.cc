@@ -2,7 +2,9 @@
 // rendered, what is demanded of calls, and how answers end.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "serve/openai.h"
 #include "serve/responses.h"
 #include "support/data.h"
+#include "support/folder.h"
 
 namespace braid::serve {
 namespace {
@@ -55,6 +58,59 @@ class Forms : public testing::Test {
   engine::LanguageModel model_;
   Defaults defaults_{};
 };
+
+// Models whose template has no switch for thinking, and models that open <think> themselves, as Qwen3 does.
+struct OtherTemplate {
+  explicit OtherTemplate(const std::string& ending) {
+    for (const auto& file : std::filesystem::directory_iterator(support::shipped_tiny())) {
+      if (file.path().filename() != "chat_template.jinja")
+        std::filesystem::create_symlink(std::filesystem::absolute(file.path()), folder.path() / file.path().filename());
+    }
+    folder.write("chat_template.jinja",
+                 "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: " + ending);
+    model.emplace(folder.path(),
+                  engine::RunnerOptions{.context = 2048, .sequences = 1, .memory = 16 << 20, .threads = 1});
+  }
+  Asked chat(const ordered_json& more) {
+    ordered_json body = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}};
+    body.update(more);
+    return read_chat(body.dump(), *model, Defaults{});
+  }
+  const support::Folder folder{};
+  std::optional<engine::LanguageModel> model{};
+};
+
+TEST(OtherTemplates, AgentsMayAskForThinkingWhereThereIsNoSwitch) {
+  OtherTemplate plain("");
+  for (const ordered_json& more :
+       {ordered_json{{"reasoning_effort", "high"}}, ordered_json{{"reasoning_effort", "none"}},
+        ordered_json{{"chat_template_kwargs", {{"enable_thinking", true}}}},
+        ordered_json{{"thinking_token_budget", 16}}}) {
+    const Asked asked = plain.chat(more);
+    EXPECT_EQ(plain.model->tokenizer().decode(asked.work.request.prompt, false), "user: Hi\nassistant: ") << more;
+    EXPECT_EQ(asked.work.request.generate.thinking, engine::Thinking::none);
+    EXPECT_EQ(asked.work.request.generate.budget.tokens, -1);
+  }
+  const ordered_json messages = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}},
+                                 {"max_tokens", 64},
+                                 {"thinking", {{"type", "enabled"}, {"budget_tokens", 16}}}};
+  EXPECT_NO_THROW(read_messages(messages.dump(), *plain.model, Defaults{}));
+}
+
+TEST(OtherTemplates, AFormWaitsForThinkingThatTheModelOpens) {
+  OtherTemplate qwen(
+      "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}");
+  const ordered_json form = {{"guided_choice", {"yes", "no"}}, {"thinking_token_budget", 16}, {"max_tokens", 64}};
+  const Asked on = qwen.chat(form);
+  EXPECT_FALSE(on.work.thinking);
+  EXPECT_EQ(on.work.request.generate.thinking, engine::Thinking::may_open);
+  EXPECT_EQ(on.work.request.generate.budget.tokens, 16);
+  ordered_json silent = form;
+  silent["chat_template_kwargs"] = {{"enable_thinking", false}};
+  const Asked off = qwen.chat(silent);
+  EXPECT_EQ(off.work.request.generate.thinking, engine::Thinking::none);
+  EXPECT_EQ(off.work.request.generate.budget.tokens, -1);
+}
 
 Outcome ended(engine::Finish finish, const char* stop = "") {
   Outcome out;

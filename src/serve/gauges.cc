@@ -115,6 +115,16 @@ std::string further_text(const Counters& c, const std::string& model) {
     out += fmt::format("{}{{model_name=\"{}\",finished_reason=\"{}\"}} {}\n", kSuccess, model, reason, count);
   out += histogram_text("vllm:time_to_first_token_seconds", "From a request to its first token.", model,
                         c.latencies.first_token);
+  out += histogram_text("vllm:inter_token_latency_seconds", "Between two tokens of an answer.", model,
+                        c.latencies.between);
+  out += histogram_text("vllm:request_time_per_output_token_seconds", "Per token after an answer's first, on average.",
+                        model, c.latencies.per_token);
+  out +=
+      histogram_text("vllm:request_queue_time_seconds", "From a request to its first pass.", model, c.latencies.queue);
+  out += histogram_text("vllm:request_prefill_time_seconds", "From the first pass to the first token.", model,
+                        c.latencies.prefill);
+  out +=
+      histogram_text("vllm:request_decode_time_seconds", "From the first token to the end.", model, c.latencies.decode);
   return out + histogram_text("vllm:e2e_request_latency_seconds", "From a request to the end of its answer.", model,
                               c.latencies.whole);
 }

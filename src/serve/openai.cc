@@ -99,8 +99,8 @@ Rendering rendering_of(const Fields& f) {
 // leaves a quarter of the answer's tokens for what follows it.
 void limit_thinking(const Fields& f, Asked& asked, engine::LanguageModel& model, const Defaults& defaults) {
   const int64_t given = f.integer("thinking_token_budget", -1, kTokensMax).value_or(defaults.thinking_budget);
-  if (given < 0 || !asked.work.thinking) return;
   engine::GenerateOptions& generate = asked.work.request.generate;
+  if (given < 0 || generate.thinking == engine::Thinking::none) return;
   const int64_t room = generate.tokens_max - generate.tokens_max / 4, grace = std::min(given, room) / 8;
   generate.budget = model.reasoning_budget(std::min(given, room - grace), grace);
 }
@@ -164,10 +164,13 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
   asked.nonempty = rendering.nonempty;
   const engine::RenderOptions options{.think = rendering.think,
                                       .tools = asked.tools.is_null() ? nullptr : &asked.tools,
-                                      .variables = &rendering.variables};
+                                      .variables = &rendering.variables,
+                                      .think_if_possible = true};
   const std::string prompt =
       continued ? render_continued(model, messages, options, *continued) : render_folding(model, messages, options);
   asked.work.thinking = continued ? is_thinking(*continued) : engine::ends_in_think(prompt);
+  const engine::Thinking of_text = asked.work.thinking ? engine::Thinking::open : engine::Thinking::none;
+  asked.work.request.generate.thinking = continued ? of_text : model.thinking_after(prompt, rendering.think);
   // What is added to a text begins in its middle: its first newlines are part of it, and no <think> opens there.
   asked.work.splits_thinking = !continued || asked.work.thinking;
   asked.work.request.prompt = model.tokenizer().encode(prompt, false);

@@ -43,7 +43,9 @@ class Turns {
     if (type == "reasoning") {
       const bool full = item.contains("content") && item["content"].is_array() && !item["content"].empty();
       const ordered_json parts = full ? item["content"] : item.value("summary", ordered_json::array());
-      assistant()["reasoning_content"] = text_of_item(parts);
+      ordered_json& turn = assistant();
+      const std::string before = turn.value("reasoning_content", "");
+      turn["reasoning_content"] = before + (before.empty() ? "" : "\n") + text_of_item(parts);
     } else if (type == "function_call") {
       ordered_json& calls = assistant()["tool_calls"];
       calls.push_back({{"id", word(item, "call_id")},

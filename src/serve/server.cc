@@ -287,7 +287,7 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
   given = bearer ? given.substr(kBearer) : request.get_header_value("x-api-key");
   if (equal(given, options.key)) return false;
   connection->close_after_this();
-  set_error(request, response, 401, "authentication_error", "the API key is missing or wrong");
+  set_error(request, response, 401, "authentication_error", "the API key is missing or wrong", "", "invalid_api_key");
   return true;
 }
 
@@ -635,10 +635,6 @@ std::string Server::load(engine::LanguageModel& model, Defaults defaults, engine
   try {
     (void)model.render({{{"role", "user"}, {"content", "Hello"}}}, {});
   } catch (const Error&) {  // no template, or one that needs more: requests will say
-  }
-  try {
-    (void)model.reasoning_budget(0, 1);
-  } catch (const Error&) {  // no thinking
   }
   State& s = *state_;
   s.owner.reset(new State::Loaded{model, std::move(defaults), Worker(model, s.options.cache_file, std::move(drafts))});

@@ -56,12 +56,31 @@ class AnswerText {
   int64_t reasoning_tokens_ = 0;
 };
 
-// Of one request.
+// Of one request, in seconds since it came.
 struct RequestClock {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-  bool answered = false;  // a token has come
+  double started = 0, first = -1, last = -1;  // its first pass, first and last token; -1: none yet
 
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); }
+  void token(Latencies& all) {
+    const double now = seconds();
+    if (first < 0) {
+      first = now;
+      all.first_token.add(now);
+    } else {
+      all.between.add(now - last);
+    }
+    last = now;
+  }
+  void end(Latencies& all, int64_t tokens) const {
+    const double now = seconds();
+    all.whole.add(now);
+    all.queue.add(started);
+    if (first < 0) return;
+    all.prefill.add(first - started);
+    all.decode.add(now - first);
+    if (tokens > 1) all.per_token.add((last - first) / static_cast<double>(tokens - 1));
+  }
 };
 
 }  // namespace
@@ -125,14 +144,17 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
   const bool progress = work.progress;
   engine::Request request = std::move(work.request);
   request.wanted = [reply] { return reply->wanted(); };
-  request.on_start = [reply](int64_t cached) { reply->admit(cached); };
+  const auto clock = std::make_shared<RequestClock>();
+  request.on_start = [reply, clock](int64_t cached) {
+    clock->started = clock->seconds();
+    reply->admit(cached);
+  };
   if (progress) request.on_read = [reply](int64_t tokens) { reply->put_read(tokens); };
   request.on_logprobs = [reply](const std::vector<engine::TokenLogprob>& token) { reply->put_logprobs(token); };
-  const auto clock = std::make_shared<RequestClock>();
   request.on_token = [this, reply, text, clock](int32_t id) {
-    if (!std::exchange(clock->answered, true)) {
+    {
       const std::lock_guard lock(mutex_);
-      counters_.latencies.first_token.add(clock->seconds());
+      clock->token(counters_.latencies);
     }
     reply->put(text->push(id));
     return !text->stopped();
@@ -150,7 +172,7 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
       const bool cancelled = generated.finish == engine::Finish::cancelled && !text->stopped();
       const bool aborted = cancelled || !error.empty();
       ++(aborted ? counters_.aborted : cut ? counters_.cut : counters_.stopped);
-      if (!aborted) counters_.latencies.whole.add(clock->seconds());
+      if (!aborted) clock->end(counters_.latencies, generated.timings.generated_tokens);
       counters_.prompt_tokens += generated.timings.prompt_tokens + cached;
       counters_.cached_tokens += cached;
       counters_.generated_tokens += generated.timings.generated_tokens;

@@ -16,13 +16,13 @@
 
 namespace braid::serve {
 
-constexpr const char* kStopping = "the server is stopping";  // the error of what its end cut short
+constexpr const char* kStopping = "the server is stopping";  // the error of requests that its shutdown interrupts
 
 struct Work {
   engine::Request request{};    // its callbacks are the worker's
   bool splits_thinking = true;  // false: the text is a continuation as it is
   bool thinking = false;        // the prompt ends inside <think>
-  bool progress = false;        // how much of the prompt is read is news
+  bool progress = false;        // report how much of the prompt is read
   std::vector<std::string> stops{};
 };
 

@@ -38,7 +38,7 @@ struct ChatTemplate::State {
   std::optional<jinja::Body> tool_use;
   std::map<std::string, std::string> tokens;  // bos_token, ...
   std::set<std::string, std::less<>> names;   // of variables, attributes and functions
-  std::vector<std::string> literals;          // strings in expressions
+  std::vector<std::string> literals;          // text, and strings in expressions
 
   void note_source(std::string_view source);
 };
@@ -47,6 +47,7 @@ struct ChatTemplate::State {
 void ChatTemplate::State::note_source(std::string_view source) {
   for (jinja::Token& token : jinja::tokenize(source)) {
     if (token.type == jinja::Token::Type::name) names.insert(std::move(token.text));
+    if (token.type == jinja::Token::Type::data) literals.push_back(std::move(token.text));
     if (token.type == jinja::Token::Type::constant && token.value.is(jinja::Kind::text))
       literals.emplace_back(token.value.str());
   }

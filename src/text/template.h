@@ -56,7 +56,7 @@ class ChatTemplate {
   // none. `now` is the time for strftime_now. TemplateError when the template refuses, fails or exceeds a limit.
   std::string render(const nlohmann::ordered_json& variables, const std::tm& now, const Limits& limits = {}) const;
 
-  // What the template's source uses: a variable or attribute of this name; this text in a string literal.
+  // What the template's source uses: a variable or attribute of this name; this text, in a string literal or as it is.
   bool reads(std::string_view name) const;
   bool mentions(std::string_view text) const;
 

@@ -52,8 +52,12 @@ io::ParameterForm form_of(const ordered_json& tools, const std::string& name, co
   return f && f->contains("parameters") ? io::parameter_form((*f)["parameters"], key) : io::ParameterForm::json;
 }
 
-// A value of Nemotron's form that the schema does not call a string.
+// A value of Nemotron's form that the schema does not call a string. Models that write Python spell it their way.
 std::string json_of(std::string_view text) {
+  const std::string_view word = trimmed(text);
+  if (word == "True") return "true";
+  if (word == "False") return "false";
+  if (word == "None") return "null";
   const ordered_json value = parse(text);
   const ordered_json out = value.is_discarded() ? ordered_json(std::string(text)) : value;
   return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);

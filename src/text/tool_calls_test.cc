@@ -34,6 +34,17 @@ TEST(ToolCalls, EveryFormIsRead) {
   }
 }
 
+TEST(ToolCalls, WordsOfPythonAreJsonWhereTheSchemaSaysNoString) {
+  const auto tools = ordered_json::parse(R"([{"name": "f", "parameters": {"properties": {
+      "text": {"type": "string"}, "yes": {"type": "boolean"}, "no": {"type": "boolean"}, "none": {"type": "null"}}}}])");
+  std::string text = "<tool_call>\n<function=f>\n";
+  for (const auto& [key, value] : {std::pair("text", "True"), {"yes", "True"}, {"no", "False"}, {"none", "None"}})
+    text += std::string("<parameter=") + key + ">\n" + value + "\n</parameter>\n";
+  const ParsedAnswer answer = parse_tool_calls(text + "</function>\n</tool_call>", tools);
+  ASSERT_EQ(answer.calls.size(), 1u);
+  EXPECT_EQ(answer.calls[0].arguments, R"({"text":"True","yes":true,"no":false,"none":null})");
+}
+
 // Llama 3 writes a call as JSON and nothing else, so that only the functions that are offered tell it from an answer.
 TEST(ToolCalls, WithoutTagsIsReadWhereTheModelWritesIt) {
   const auto tools = ordered_json::parse(R"([{"type": "function", "function": {"name": "f"}}, {"name": "g"}])");

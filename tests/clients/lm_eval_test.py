@@ -29,7 +29,7 @@ try:
         if hasattr(module, "time_step_limit"):
             module.time_step_limit = (0.0, float("inf"))
 except (ImportError, ValueError, KeyError, TypeError, RuntimeError) as reason:
-    print(f"without the log-likelihoods of transformers: {reason}")
+    print(f"SKIPPED lm_eval: the log-likelihoods of transformers: {reason}")
     REFERENCE = None
 
 from support.program import Case, braid, main
