@@ -34,7 +34,7 @@ class Training {
     double mtp = 0;       // weight of the prediction block's mean
     bool routers = true;  // with their two losses
     const char* recipe = "none";
-    float dropout = 0;  // of embedding and residual branches
+    models::DropoutSpec dropout{};
     float z = 0;
   };
 
@@ -122,8 +122,8 @@ class Training {
     if (options.routers) run.routers = &routers;
     run.precision = &precision;
     const nn::Draws draws{.seed = 5, .step = 3};
-    if (options.dropout > 0) run.draws = &draws;
-    model_->dropout = {.embedding = options.dropout, .residual = options.dropout};
+    if (options.dropout.embedding + options.dropout.residual > 0) run.draws = &draws;
+    model_->dropout = options.dropout;
     const Tensor ids(arena_, DType::i32, {seqs.tokens()}), targets(arena_, DType::i32, {seqs.tokens()});
     auto *id = ids.mut().as<int32_t>(), *target = targets.mut().as<int32_t>();
     for (const auto& s : sequences) {
@@ -292,9 +292,13 @@ TEST(GradientSlope, OfTheZLossIsTheSlope) {
 TEST(GradientDropout, DropsTheSameValuesHoweverAStepIsComputed) {
   Training training(std::filesystem::path(support::data()) / "hf" / "gpt2", DType::f32);
   const auto sequences = some_sequences(training.model().config().vocab, {37, 2, 40, 19});
-  const Training::Options usual{.dropout = 0.2f};
+  const Training::Options usual{.dropout = {.embedding = 0.2f, .residual = 0.2f}};
   const Pass none = training.gradients(sequences, {4}, {}), whole = training.gradients(sequences, {4}, usual);
   EXPECT_NE(none.loss, whole.loss);
+  // Each rate alone drops something, and not what the other does.
+  const double embedding = training.gradients(sequences, {4}, {.dropout = {.embedding = 0.2f}}).loss,
+               residual = training.gradients(sequences, {4}, {.dropout = {.residual = 0.2f}}).loss;
+  EXPECT_EQ((std::set<double>{none.loss, whole.loss, embedding, residual}).size(), 4U);
   Training::Options other = usual;
   other.threads = 1;
   other.drop = true;

@@ -42,6 +42,10 @@ class Train(TrainCase):
         head = json.dumps({"batches": {"dtype": "I64", "shape": [1, 2, 9], "data_offsets": [0, 144]}}).encode()
         ids.write_bytes(struct.pack("<Q", len(head)) + head + struct.pack("<18q", *range(17), 10**6))
         self.refused("data.kind=ids", f"data.path={ids}", says="1000000")
+        ids.write_bytes(struct.pack("<Q", len(head)) + head + struct.pack("<18q", *range(18)))
+        for word in ("data.validation=0.5", "eval.every=1"):
+            self.refused("data.kind=ids", f"data.path={ids}", "batch=2", "length=8", word,
+                         says="batches of ids are all trained on, none is held out; expected data.validation = 0; try eval.data")
 
     def test_a_checkpoint_of_another_shape(self):
         self.trained()
@@ -140,6 +144,12 @@ class Train(TrainCase):
                      "expected at most steps = 1; try a larger steps")
         self.assertEqual(files_of(self.out), before)
 
+    def test_a_refused_resumption_from_the_middle_changes_nothing(self):
+        self.trained("steps=3", "checkpoint.every=1", "checkpoint.keep=3")
+        before = files_of(self.out)
+        self.refused("--resume", self.out / "checkpoints/step-00000002", "steps=1", says="is past the last step of the recipe; got step 2")
+        self.assertEqual(files_of(self.out), before)
+
     def test_another_run_differs_in_a_few_words_and_many_more(self):
         self.trained()
         answer = self.train("seed=3", "length=9", "batch=4", "optimizer.kind=muon", "optimizer.lr=1", "loss.z=1", "--resume", "auto")
@@ -229,6 +239,10 @@ class Train(TrainCase):
         self.assertIn("schedule.warmup = 5 is more than steps = 2", self.trained("schedule.warmup=5", "loss.aux=0.1").stderr)
         gpt2 = self.trained("init=", "config=gpt2-124m", "loss.aux=0.1", "--dry-run").stderr
         self.assertEqual(gpt2, "loss.aux = 0.1 does nothing: the model has no experts\n")
+        idle = self.trained("schedule.decay=1", "checkpoint.merge=1", "eval.data=/none", "loss.mtp_steps=2", "--dry-run").stderr
+        for says in ("schedule.kind is constant", "checkpoint.merge = 1 does nothing", "eval.data does nothing", "loss.mtp_steps does nothing"):
+            self.assertIn(says, idle)
+        self.assertIn("wsd without schedule.decay", self.trained("schedule.kind=wsd", "--dry-run").stderr)
 
     def test_a_log_on_a_full_device_is_one_line(self):
         self.out.mkdir()

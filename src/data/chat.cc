@@ -61,7 +61,7 @@ class Conversation {
         std::ranges::transform(turn.trained, longer->trained, longer->trained.begin(), std::bit_or());
       }
     }
-    if (out.empty()) fail(where_, {.what = "no turn of the conversation is the assistant's"});
+    if (out.empty()) fail(where_, {.what = "the conversation has no assistant turn"});
     return out;
   }
 

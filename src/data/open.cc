@@ -98,6 +98,10 @@ class Opener {
     const std::string kind = kind_for(spec_, path);
     Loader::Part part{.where = path.empty() ? kind : printable(path)};
     if (kind == "ids") {
+      if (spec_.held_out || spec_.validation > 0)
+        fail(part.where, {.what = "batches of ids are all trained on, none is held out",
+                          .expected = "data.validation = 0",
+                          .hint = "eval.data, another file of ids"});
       auto ids = std::make_unique<IdsSource>(path, language_.vocabulary);
       loader_.rows_ = agree("batch", loader_.rows_, ids->batch(), part.where);
       loader_.rules_.length = agree("length", loader_.rules_.length, ids->length(), part.where);

@@ -31,6 +31,7 @@ AtomicFolder::AtomicFolder(const fs::path& path, Mark mark)
       temporary_(path.parent_path() / fmt::format(".{}.{}{}", path.filename().string(), getpid(), kSuffix)),
       mark_(mark) {
   std::error_code failed;
+  fs::remove_all(temporary_, failed);  // of a killed process with the same number
   fs::create_directories(temporary_, failed);
   if (failed) fail_environment(printable(temporary_.string()), {.what = "cannot be created", .got = failed.message()});
 }

@@ -149,8 +149,8 @@ std::vector<nn::StateShape> Model::state_shapes(int64_t loop_states) const {
 }
 
 // `row`: of x among the hidden states that a probe records, and the number of the first layer; nullopt: of the
-// prediction block, which has neither.
-Tensor Model::through(nn::Run& run, std::span<Layer> layers, Tensor x, std::optional<size_t> row) {
+// prediction block, which has neither. `draws` keeps its dropout apart from that of the layers.
+Tensor Model::through(nn::Run& run, std::span<Layer> layers, Tensor x, std::optional<size_t> row, uint32_t draws) {
   const bool wanted = row && run.probe && run.probe->want_hidden;
   const size_t first = row.value_or(0);
   const auto note = [&](size_t at) {
@@ -161,7 +161,7 @@ Tensor Model::through(nn::Run& run, std::span<Layer> layers, Tensor x, std::opti
   };
   if (wanted && first == 0) note(0);
   for (size_t i = 0; i < layers.size(); ++i) {
-    uint32_t use = kResidualDropout;
+    uint32_t use = kResidualDropout + (draws << 8);
     if (row) nn::enter_layer(run, static_cast<int64_t>(first + i));
     for (Part& part : layers[i]) {
       const Tensor y = block_output(run, part, part.norm.forward(run, x, run.numerics.products));
@@ -280,7 +280,8 @@ Tensor Model::mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor
                h = mtp.hidden_norm.forward(run, hidden, run.numerics.products);
   // eh_proj reads both, the embedding first.
   const Tensor x = nn::linear(run, nn::concatenate(run, e, h), mtp.projection);
-  return through(run, mtp.layers, run.hidden ? nn::own_channels(run, x, true) : x, std::nullopt);
+  const auto step = static_cast<uint32_t>(&mtp - mtp_.data());
+  return through(run, mtp.layers, run.hidden ? nn::own_channels(run, x, true) : x, std::nullopt, 1 + step);
 }
 
 Tensor Model::mtp_step(nn::Run& run, const Tensor& ids, const Tensor& hidden) {

@@ -127,7 +127,7 @@ class Model {
   int64_t first_row() const { return config_.vocab * config_.cut.rank / config_.cut.ranks; }  // of the vocabulary
   nn::Norm build_norm(const std::string& name, nn::ParamSource& source, int layer = -1, bool mtp = false) const;
   Param table(nn::ParamSource& source, ParamRole role) const;
-  Tensor through(nn::Run& run, std::span<Layer> layers, Tensor x, std::optional<size_t> row);
+  Tensor through(nn::Run& run, std::span<Layer> layers, Tensor x, std::optional<size_t> row, uint32_t draws = 0);
   void build_mtp(nn::ParamSource& source);
   Tensor mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor& hidden);
   void mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const Tensor& x, const LossOptions& options,

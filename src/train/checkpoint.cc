@@ -150,6 +150,7 @@ Checkpoints::Checkpoints(const Recipe& recipe, Objective& objective, bool writes
   fs::create_directories(folder_of(out_), failed);
   if (failed) fail_environment(printable(out_.string()), {.what = "cannot be created", .got = failed.message()});
   io::sweep_remnants(folder_of(out_));
+  io::sweep_remnants(out_);
 }
 
 void Checkpoints::save(const Arrays& arrays, const Progress& progress, const Recipe& recipe,
@@ -324,6 +325,12 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
   for (const io::Json& loss : state.need({"losses"}).items()) progress.losses.push_back(loss.as_number());
   for (const io::Json& norm : state.need({"norms"}).items()) progress.norms.push_back(norm.as_number());
   objective_.read_state(folder / "training");
+  if (progress.step > steps_) {
+    fail(printable(folder.string()), {.what = "is past the last step of the recipe",
+                                      .got = fmt::format("step {}", progress.step),
+                                      .expected = fmt::format("at most steps = {}", steps_),
+                                      .hint = "a larger steps, which counts from the beginning of the run"});
+  }
   if (!writes_) return progress;
   set_aside_after(progress.step);
   // A run may have ended between saving and publishing, and with no step left that would publish.

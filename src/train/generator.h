@@ -30,7 +30,7 @@ class Generator {
   // In their order. Error where a logit is not finite.
   std::vector<engine::Generated> answers(std::vector<engine::Request> requests);
   // The experts that the weights which answer choose for each token but the last, by one pass over all of them: under
-  // `exact` those of the steps that generated them, otherwise but for roundings.
+  // `exact` those of the steps that generated them, otherwise equal up to rounding.
   nn::Routes routes(std::span<const int32_t> ids);
   // Log-probabilities by a pass of training over the weights as they are now.
   std::vector<std::vector<float>> score(const std::vector<engine::ScoreItem>& items);

@@ -16,7 +16,7 @@ struct LinkSplit {
 };
 
 // Of each pair of joined nodes, with both of its directions, by a random number of the pair: a share `held_out`. Nodes
-// of two types have numbers of their own. `all` outlives nothing.
+// of two types have numbers of their own. `all` is not retained.
 LinkSplit split_links(const graph::Csr& all, bool bipartite, double held_out, uint64_t seed);
 
 bool joined(const graph::Csr& csr, const graph::Edge& edge, bool bipartite);

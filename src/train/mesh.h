@@ -1,12 +1,12 @@
-// The ranks of a run, `tp` consecutive ones of which share a model's blocks (nn/tensor_parallel.h) and read the same
-// tokens; `cp` such models in a row share the tokens of the same rows (nn/context_parallel.h). Each rank is one of
-// those that share a batch, and sum gradients: those with its place in other models. The stages of a pipeline
-// (pipeline.h) are equal runs of ranks, in order: rank = ((stage * shares + share) * cp + piece) * tp + part. Experts
-// may be divided over the ranks of a stage in another way (nn/expert_parallel.h): `ep` times `etp` consecutive ranks
-// have them all, whatever else these share, and those with the same place in other such runs sum their gradients. Which
-// rows of a batch, and which elements of the optimiser's state, are this one's, and what they tell one another once a
-// step. All of them call the same functions in the same order. Every rank computes the same sums in the same order, so
-// that all take the same decisions.
+// The mesh of a run's ranks. Groups of `tp` consecutive ranks shard one model's blocks (nn/tensor_parallel.h) and read
+// the same tokens; `cp` consecutive groups divide the tokens of the same rows (nn/context_parallel.h). Ranks at the
+// same position in different replicas divide the batch and sum their gradients. The stages of a pipeline (pipeline.h)
+// are consecutive runs of equally many ranks: rank = ((stage * shares + share) * cp + piece) * tp + part. Experts may
+// be divided over the ranks of a stage in another way (nn/expert_parallel.h): `ep` times `etp` consecutive ranks hold
+// all experts, and ranks at the same position in other such runs sum their gradients. A Mesh knows which rows of a
+// batch and which elements of the optimiser's state belong to this rank, and what ranks exchange once a step. All of
+// them call the same functions in the same order. Every rank computes the same sums in the same order, so that all take
+// the same decisions.
 //
 // In a grid (grid.h) x is tp, and y ranks divide the residual stream. Of the ranks that share a batch, z consecutive
 // ones divide the optimiser's state as with zero = 1; the d ranks with the same part of it sum its gradients.

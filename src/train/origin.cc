@@ -166,12 +166,27 @@ void check_trainable(const models::Config& config) {
         .hint = "dropout = 0, or a rate for embedding and residual branches alone"});
 }
 
-std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& config) {
+std::vector<std::string> idle_words(const Recipe& recipe) {
   std::vector<std::string> lines;
-  if (recipe.schedule.warmup > recipe.steps) {
+  const ScheduleRecipe& schedule = recipe.schedule;
+  if (schedule.warmup > recipe.steps) {
     lines.push_back(fmt::format("schedule.warmup = {} is more than steps = {}: optimizer.lr is not reached",
-                                recipe.schedule.warmup, recipe.steps));
+                                schedule.warmup, recipe.steps));
   }
+  if (schedule.kind == "constant" && (schedule.decay > 0 || schedule.min_lr > 0))
+    lines.emplace_back("schedule.decay and schedule.min_lr do nothing: schedule.kind is constant");
+  if (schedule.kind == "wsd" && schedule.decay == 0)
+    lines.emplace_back("schedule.kind = wsd without schedule.decay stays at optimizer.lr");
+  if (recipe.checkpoint.merge == 1) lines.emplace_back("checkpoint.merge = 1 does nothing: a mean is of two or more");
+  if (recipe.eval.every == 0 && !recipe.eval.data.empty())
+    lines.emplace_back("eval.data does nothing without eval.every");
+  if (recipe.loss.mtp_steps > 1 && recipe.loss.mtp_scale == 0)
+    lines.emplace_back("loss.mtp_steps does nothing without loss.mtp_scale");
+  return lines;
+}
+
+std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& config) {
+  std::vector<std::string> lines = idle_words(recipe);
   if (!config.loop && (recipe.loop.mean > 0 || recipe.loop.backward > 0))
     lines.emplace_back("loop.mean and loop.backward do nothing: the model has no recurrent depth");
   bool routes = false, selects = false;

@@ -21,7 +21,8 @@ models::Config config_of(const Recipe& recipe);
 // Error if the config needs what training does not support: dropout of attention probabilities.
 void check_trainable(const models::Config& config);
 
-// Words of a recipe that have no effect with this model and this number of steps, a line each.
+// Words of a recipe that have no effect, a line each: whatever is trained, and with this model.
+std::vector<std::string> idle_words(const Recipe& recipe);
 std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& config);
 
 // Bytes of a run besides its passes, on each of its ranks.

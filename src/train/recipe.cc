@@ -150,21 +150,21 @@ template <class R, class Visit>
 void each_rollout_word(R& r, Visit& visit) {
   visit("rollout.environments", r.environments,
         "answers are generated and judged by these: addition, sorting, ..., or command:LINE");
-  visit("rollout.weights", r.weights, kPositive, "of the environments in the mixture; empty: all alike");
+  visit("rollout.weights", r.weights, kPositive, "weight of each environment in the mixture; empty: equal");
   visit("rollout.prompts", r.prompts, io::IntRange{1, 1 << 16}, "groups of answers a step");
-  visit("rollout.answers", r.answers, io::IntRange{1, 1 << 12}, "of a group, to one prompt");
-  visit("rollout.tokens", r.tokens, io::IntRange{1, 1 << 20}, "of an answer at most");
+  visit("rollout.answers", r.answers, io::IntRange{1, 1 << 12}, "answers sampled per prompt, which form a group");
+  visit("rollout.tokens", r.tokens, io::IntRange{1, 1 << 20}, "most tokens of an answer");
   visit("rollout.temperature", r.temperature, io::NumberRange{0.01, 100},
-        "that answers are drawn at; other than 1 with policy.importance_cap");
-  visit("rollout.ahead", r.ahead, io::IntRange{0, 1}, "1: answers are by the weights before the last update");
+        "sampling temperature; values other than 1 need policy.importance_cap");
+  visit("rollout.ahead", r.ahead, io::IntRange{0, 1}, "1: answers come from the weights before the last update");
   visit("rollout.format", r.format, Choices{"none", "bf16", "fp8", "nvfp4", "mxfp4", "int8", "int4", "int3"},
         "none; or weights are quantised to it for the answers, every step");
   visit("rollout.think", r.think, "true: prompts ask for thinking");
   visit("rollout.curriculum", r.curriculum, Choices{"none", "pass-rate"},
-        "none: all levels alike; pass-rate: more of those that are solved now and then");
-  visit("rollout.refill", r.refill, io::IntRange{0, 100}, "times that groups of equal rewards are drawn again");
+        "none: all levels alike; pass-rate: favours levels with intermediate pass rates");
+  visit("rollout.refill", r.refill, io::IntRange{0, 100}, "times to redraw groups whose rewards are all equal");
   visit("rollout.mask_cut", r.mask_cut, "true: answers that reach rollout.tokens are not trained");
-  visit("rollout.timeout", r.timeout, io::NumberRange{0.01, 86400}, "seconds that a command may take to reply");
+  visit("rollout.timeout", r.timeout, io::NumberRange{0.01, 86400}, "seconds a command may take to reply");
   visit("rollout.every", r.every, kCount, "steps between those whose answers are in rollouts.jsonl; 0: none are");
 }
 
@@ -179,14 +179,14 @@ void each_loss_word(L& loss, Visit& visit) {
   visit("loss.global_aux", loss.global_aux, kNotNegative, "the same over the batch, all ranks and parts of it so far");
   visit("loss.router_z", loss.router_z, kNotNegative, "weight of the squared log-sum of the router's logits");
   visit("loss.router_bias_rate", loss.router_bias_rate, kNotNegative, "step of the loss-free balance");
-  visit("loss.quantile", loss.quantile, kFraction, "share of the way that biases go to quantiles of margins each step");
+  visit("loss.quantile", loss.quantile, kFraction, "step, 0 to 1, of each bias toward the quantile of margins");
   visit("loss.capacity", loss.capacity, kNotNegative,
         "an expert's most tokens of a row, over the mean; others are dropped; 0: none are");
   visit("loss.capacity_drop", loss.capacity_drop, Choices{"probability", "position"},
         "which are: those of the smallest weights, or the last");
   visit("loss.goldfish_k", loss.goldfish_k, kCount, "one token in k is not trained on; 0: all are");
   visit("loss.goldfish", loss.goldfish, Choices{"hash", "place"},
-        "by what it is chosen: the tokens before it, so that copies lose the same; or its place, a control");
+        "choose masked tokens by a hash of those before them (copies mask the same), or by position, a control");
   visit("loss.goldfish_seed", loss.goldfish_seed, kCount, "of the hash");
 }
 
