@@ -79,7 +79,8 @@ class Model:
         """The last answer of a conversation after all before it, both as the model reads them."""
         whole, before = self.render(messages), self.render(messages[:-1]) + "<|im_start|>assistant\n"
         assert whole.startswith(before)
-        return {"prompt": before, "completion": whole[len(before):]}
+        # Training ends with the end token: what follows it belongs to the next turn.
+        return {"prompt": before, "completion": whole[len(before):].removesuffix("\n")}
 
     def render(self, messages):
         out = ""

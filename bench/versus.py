@@ -4,6 +4,7 @@
     bench/versus.py train SHAPE BATCH LENGTH --python PYTHON [--dtypes bf16,f32]     PyTorch and transformers
     bench/versus.py infer MODEL --gguf FILE --llama-bench PROGRAM [--tests pp512,tg32]   llama.cpp
     bench/versus.py serve --gguf FILE --llama-server PROGRAM --tokenizer FOLDER          llama.cpp's server
+    bench/versus.py graph GRAPH --python PYTHON [--kinds gcn,gat]                        PyTorch Geometric
 
 Prints one JSON object, or writes it to --out. Exit code 0: the figures are valid; 3: the run is void, and `void` says why.
 
@@ -22,6 +23,8 @@ train: SHAPE is a name that `braid new` knows, PYTHON has torch and transformers
 SDPA attention and, for experts, of the implementations in transformers, measured first.
 infer: MODEL is the folder that was converted to the GGUF file. --llama-bench may be repeated; the fastest build is used,
 and the result records its own description and the flags in the CMakeCache.txt of a parent folder.
+graph: training over all of a graph, a file of `braid data graph`; PYTHON has torch and torch_geometric. Both start from
+weights that the peer drew, and the peer is the faster of its list of edges and torch's sparse matrix.
 serve: both servers load FILE; the loads and the rates that are compared are in versus_serve.py. FOLDER has the
 tokenizer.json from whose vocabulary prompts are drawn. --only takes the loads whose names match.
 """
@@ -82,33 +85,28 @@ def raise_table(machines, table=BEST_KNOWN):
 # ---- contenders -----------------------------------------------------------------------------------------------------
 
 class Braid(Contender):
-    """`braid train`, timed by its own log of steps. A step interrupted by a stop is not counted."""
+    """`braid train`, timed by its own log of steps. A step interrupted by a stop is not counted. `recipe` is TOML without
+    what every run has."""
 
-    RECIPE = """init = "{folder}"
-dtype = "{dtype}"
-steps = 1000000
+    RECIPE = """steps = 1000000
 out = "{out}"
-[data]
-kind = "ids"
-path = "{batches}"
-[optimizer]
-lr = {lr}
-clip = 1.0
+{recipe}
 [schedule]
 kind = "constant"
 [log]
 jsonl = "log.jsonl"
 """
 
-    def __init__(self, args, folder, dtype, work):
-        out = os.path.join(work, "braid-" + dtype)
-        self.tokens, self.log_path, self.log, self.seen, self.read = args.batch * args.length, os.path.join(out, "log.jsonl"), [], 0, 0
+    def __init__(self, args, recipe, name, work):
+        out = os.path.join(work, "braid-" + name)
+        self.log_path, self.log, self.seen, self.read = os.path.join(out, "log.jsonl"), [], 0, 0
         self.recipe = out + ".toml"
         with open(self.recipe, "w", encoding="utf-8") as f:
-            f.write(self.RECIPE.format(folder=folder, dtype=dtype, out=out, lr=args.lr, batches=os.path.join(work, "batches.safetensors")))
+            f.write(self.RECIPE.format(out=out, recipe=recipe))
         super().__init__([args.braid, "train", self.recipe], stdout=subprocess.DEVNULL)
         self.wait(LOSS_STEPS)
         self.let(False)
+        self.tokens = self.lines()[0]["tokens"]  # of a step
         self.losses = [line["loss"] for line in self.lines()[:LOSS_STEPS]]
         self.seen = len(self.lines())
 
@@ -141,13 +139,11 @@ jsonl = "log.jsonl"
 
 
 class Torch(Contender):
-    """bench/versus_torch.py: reads a number of steps per line, answers with a line of JSON."""
+    """A script beside this one that reads a number of steps per line and answers with a line of JSON."""
 
-    def __init__(self, args, folder, dtype, attention, experts, work):
-        self.variant = {"dtype": dtype, "attention": attention, "experts": experts}
-        command = [args.python, os.path.join(HERE, "versus_torch.py"), folder, os.path.join(work, "batches.safetensors"), dtype,
-                   attention, experts, str(args.lr)]
-        super().__init__(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"})
+    def __init__(self, args, script, words, variant):
+        self.variant = variant
+        super().__init__([args.python, os.path.join(HERE, script), *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"})
         self.about = self.answer()
         self.losses = self.ask(LOSS_STEPS)["losses"]
         self.let(False)
@@ -225,7 +221,22 @@ def write_batches(path, vocab, batch, length, count=64):
         f.write(struct.pack("<Q", len(head)) + head + data)
 
 
-def fastest_torch(args, folder, dtype, work, found):
+RECIPE = """init = "{folder}"
+dtype = "{dtype}"
+[data]
+kind = "ids"
+path = "{batches}"
+[optimizer]
+lr = {lr}
+clip = 1.0"""
+
+
+def torch_of(args, folder, dtype, batches, attention, experts):
+    return Torch(args, "versus_torch.py", [folder, batches, dtype, attention, experts, args.lr],
+                 {"dtype": dtype, "attention": attention, "experts": experts})
+
+
+def fastest_torch(args, folder, dtype, batches, found):
     """The fastest variant, by a few steps each."""
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
         has_experts = "n_routed_experts" in json.load(f)
@@ -236,7 +247,7 @@ def fastest_torch(args, folder, dtype, work, found):
         return seconds
 
     variants = itertools.product(("eager", "sdpa"), args.experts.split(",") if has_experts else ["none"])
-    return fastest([functools.partial(Torch, args, folder, dtype, *variant, work) for variant in variants], seconds_of)
+    return fastest([functools.partial(torch_of, args, folder, dtype, batches, *variant) for variant in variants], seconds_of)
 
 
 def same_losses(dtype, braid, peer, void):
@@ -252,6 +263,16 @@ def same_losses(dtype, braid, peer, void):
     return {"losses": {"braid": braid.losses, "peer": peer.losses, "apart": apart, "bound": bound}}
 
 
+def duel_of_steps(args, name, braid, peer, tokens, void):
+    """A turn takes about as long on either side, so that both see the same conditions."""
+    theirs = args.steps or max(1, round(4 / statistics.median(peer.turn(1))))
+    ours = args.steps or max(2, round(4 / statistics.median(braid.turn(1))))
+    got = duel(args, (braid, peer), (ours, theirs))
+    row = compared(name, got, tokens, void)
+    return got, row | {"steps_a_turn": [ours, theirs], "peer_variant": peer.variant, "peer_about": peer.about,
+                       "memory_bytes": [braid.memory(), peer.memory()]}
+
+
 def train(args, void):
     out, variants = [], []
     with tempfile.TemporaryDirectory(dir=args.work) as work:
@@ -259,23 +280,19 @@ def train(args, void):
         about.output_of([args.braid, "new", args.shape, folder])
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
             vocab = json.load(f)["vocab_size"]
-        write_batches(os.path.join(work, "batches.safetensors"), vocab, args.batch, args.length)
+        batches = os.path.join(work, "batches.safetensors")
+        write_batches(batches, vocab, args.batch, args.length)
         tokens = args.batch * args.length
         for dtype in args.dtypes.split(","):
-            peer = fastest_torch(args, folder, dtype, work, variants)
-            braid = Braid(args, folder, dtype, work)
+            peer = fastest_torch(args, folder, dtype, batches, variants)
+            braid = Braid(args, RECIPE.format(folder=folder, dtype=dtype, batches=batches, lr=args.lr), dtype, work)
             if args.losses_only:
                 out.append({"what": dtype} | same_losses(dtype, braid, peer, void))
                 braid.close()
                 peer.close()
                 continue
-            # A turn takes about as long on either side, so that both see the same conditions.
-            theirs = args.steps or max(1, round(4 / statistics.median(peer.turn(1))))
-            ours = args.steps or max(2, round(4 / statistics.median(braid.turn(1))))
-            got = duel(args, (braid, peer), (ours, theirs))
-            row = compared(f"{args.shape} {args.batch} x {args.length}, {dtype}", got, tokens, void)
-            row |= {"steps_a_turn": [ours, theirs], "peer_variant": peer.variant, "peer_about": peer.about}
-            row |= same_losses(dtype, braid, peer, void) | {"memory_bytes": [braid.memory(), peer.memory()]}
+            got, row = duel_of_steps(args, f"{args.shape} {args.batch} x {args.length}, {dtype}", braid, peer, tokens, void)
+            row |= same_losses(dtype, braid, peer, void)
             plan = json.loads(about.output_of([args.braid, "train", braid.recipe, "--dry-run", "--json"]))
             row["floor"] = {n: plan[n] for n in ("floor_seconds", "flops_per_token", "roof_flops_per_second", "roof_bytes_per_second")}
             row["floor_fraction"] = round(plan["floor_seconds"] / statistics.median(ours_ for ours_, _ in got["rounds"]), 3)
@@ -287,6 +304,52 @@ def train(args, void):
         best = {side: max(row[side]["tokens_per_second"] for row in out) for side in ("braid", "peer")}
         more["best_to_best"] = round(best["braid"] / best["peer"], 3)
     return {"comparisons": out, "peer_variants": variants} | more
+
+
+# ---- graph networks -------------------------------------------------------------------------------------------------
+
+GRAPH_RECIPE = """objective = "graph"
+dtype = "f32"
+[graph]
+path = "{graph}"
+init = "{init}"
+model = "{kind}"
+layers = {layers}
+hidden = {hidden}
+heads = {heads}
+[optimizer]
+lr = {lr}
+beta2 = 0.999
+weight_decay = 0.0
+clip = 0.0"""
+
+
+def graph(args, void):
+    out, variants = [], []
+    path = os.path.abspath(args.graph)
+    with tempfile.TemporaryDirectory(dir=args.work) as work:
+        for kind in args.kinds.split(","):
+            init = os.path.join(work, kind + ".safetensors")
+
+            def peer_of(layout, kind=kind, init=init):
+                words = [path, init, kind, args.layers, args.hidden, args.heads, layout, args.lr]
+                return Torch(args, "versus_pyg.py", words, {"kind": kind, "layout": layout})
+
+            def seconds_of(peer):
+                seconds = min(peer.turn(2))
+                variants.append(peer.variant | {"seconds": round(seconds, 4)})
+                return seconds
+
+            layouts = ("edges",) if kind == "gat" else ("edges", "csr")
+            peer = fastest([functools.partial(peer_of, layout) for layout in layouts], seconds_of)
+            recipe = GRAPH_RECIPE.format(graph=path, init=init, kind=kind, layers=args.layers, hidden=args.hidden, heads=args.heads, lr=args.lr)
+            braid = Braid(args, recipe, kind, work)
+            name = f"{os.path.basename(path)}, {kind}, {args.layers} layers of {args.hidden}"
+            _, row = duel_of_steps(args, name, braid, peer, braid.tokens, void)
+            out.append(row | same_losses("f32", braid, peer, void))
+            for contender in (braid, peer):
+                contender.close()
+    return {"comparisons": out, "peer_variants": variants}
 
 
 # ---- inference ------------------------------------------------------------------------------------------------------
@@ -353,6 +416,16 @@ def parsed():
     s.add_argument("--tokenizer", required=True)
     s.add_argument("--activations", default="int8", help="of Braid; llama.cpp rounds its own to 8 bits if weights are quantised")
     s.add_argument("--only", metavar="REGEX")
+    g = modes.add_parser("graph", parents=[common])
+    g.add_argument("graph")
+    g.add_argument("--python", required=True)
+    g.add_argument("--kinds", default="gcn,gat", help="of gcn, sage, gin, gat")
+    g.add_argument("--layers", type=int, default=2)
+    g.add_argument("--hidden", type=int, default=64)
+    g.add_argument("--heads", type=int, default=4, help="of gat")
+    g.add_argument("--steps", type=int, default=0, help="per turn; default: as many as take four seconds")
+    g.add_argument("--lr", type=float, default=1e-2, help="learning rate of both sides")
+    g.add_argument("--work", help="a folder for weights and logs")
     args = parser.parse_args()
     args.threads = int(os.environ.get("BRAID_THREADS", os.cpu_count()))
     if args.rounds < 5:
@@ -366,6 +439,8 @@ def asked(args):
         return os.path.basename(path.rstrip("/"))
     words = {
         "train": lambda: [args.shape, args.batch, args.length, "--python", "PYTHON", "--dtypes", args.dtypes],
+        "graph": lambda: [name(args.graph), "--python", "PYTHON", "--kinds", args.kinds, "--layers", args.layers, "--hidden", args.hidden,
+                          "--heads", args.heads],
         "infer": lambda: [name(args.model), "--gguf", name(args.gguf), "--llama-bench", "PROGRAM", "--tests", args.tests,
                           *(["--activations", args.activations] if args.activations != "auto" else [])],
         "serve": lambda: ["--gguf", name(args.gguf), "--llama-server", "PROGRAM", "--tokenizer", "FOLDER", "--activations",
@@ -398,7 +473,7 @@ def main():
     load = os.getloadavg()[0]
     before = about.measured_machine(args.braid)
     header = {"what": asked(args), **about.about(args.braid, machine=before), "source": source_of()}
-    result = {"train": train, "infer": infer, "serve": serve}[args.mode](args, void)
+    result = {"train": train, "graph": graph, "infer": infer, "serve": serve}[args.mode](args, void)
     after = about.measured_machine(args.braid)
     faults = [*roof_faults("before", before), *roof_faults("after", after)]
     raised = raise_table([before, after]) if args.raise_roofs else {}
@@ -421,4 +496,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    finally:
+        Contender.close_all()

@@ -26,7 +26,7 @@ std::string call_line(const std::string& text) {
 
 }  // namespace
 
-AnswerPrinter::AnswerPrinter() : tags_(!report::colourful(stderr)) {
+AnswerPrinter::AnswerPrinter(bool raw) : raw_(raw), tags_(!report::colourful(stderr)) {
   dim_ = tags_ ? "" : "\x1b[2m";
   plain_ = tags_ ? "" : "\x1b[0m";
 }
@@ -49,7 +49,7 @@ void AnswerPrinter::print(const engine::ReasoningSplitter::Parts& parts) {
   }
   if (parts.content.empty()) return;
   end_thinking();
-  put_answer(parts.content);
+  raw_ ? put(parts.content, stdout) : put_answer(parts.content);
 }
 
 void AnswerPrinter::put_answer(const std::string& piece) {

@@ -1,5 +1,6 @@
 // Prints an answer as it arrives: the answer itself on standard output, thinking on standard error, dimmed, or between
-// its tags if there is no colour; and dimmed notes. A tool call is one line, without its tags.
+// its tags if there is no colour; and dimmed notes. A tool call is one line, without its tags, unless the text is
+// `raw`.
 #pragma once
 #include <cstdio>
 #include <nlohmann/json_fwd.hpp>
@@ -12,7 +13,7 @@ namespace braid::apps {
 
 class AnswerPrinter {
  public:
-  AnswerPrinter();
+  explicit AnswerPrinter(bool raw = false);
   AnswerPrinter(const AnswerPrinter&) = delete;
   AnswerPrinter& operator=(const AnswerPrinter&) = delete;
   ~AnswerPrinter();
@@ -27,7 +28,7 @@ class AnswerPrinter {
   void end_thinking();
 
   const char *dim_, *plain_;
-  bool tags_, thinking_ = false;
+  bool raw_, tags_, thinking_ = false;
   char last_ = '\n';  // what the terminal saw last
   std::string held_;  // of the answer: a call that has not ended, or a possible beginning of its tag
   bool in_call_ = false;

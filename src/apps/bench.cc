@@ -56,7 +56,7 @@ int bench(const BenchArgs& o) {
     fail(o.explain          ? "--explain"
          : o.drafts.empty() ? "--draft-model"
                             : "--drafts",
-         {.what = "is of one rank", .hint = "no --tp, --pp and --ep"});
+         {.what = "is supported on one rank only", .hint = "no --tp, --pp and --ep"});
   engine::RunnerOptions options = o.model.runner_options();
   for (const BenchRow& r : rows) {
     options.sequences = std::max(options.sequences, r.sequences);

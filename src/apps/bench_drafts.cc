@@ -10,6 +10,7 @@
 
 #include "core/philox.h"
 #include "engine/scheduler.h"
+#include "io/ordered_json.h"
 #include "sys/error.h"
 
 namespace braid::apps {
@@ -124,7 +125,7 @@ int bench_drafts(engine::Runner& runner, const DraftBench& bench) {
   const std::vector<Ids> texts = answer(first, prompts, bench.generate).texts;
   const auto print = [&](nlohmann::ordered_json line, engine::DraftOptions drafts) {
     line.update(measured(runner, bench, prompts, texts, std::move(drafts)));
-    fmt::print("{}\n", line.dump());
+    fmt::print("{}\n", io::dumped(line));
   };
   for (const int64_t percent : bench.percent) print({{"right_percent", percent}}, drafts_from(texts, percent, vocab));
   if (bench.model) print({{"drafts", "model"}}, {.model = bench.model, .tokens_max = kDrafts});

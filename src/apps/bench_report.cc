@@ -137,7 +137,7 @@ std::string BenchReport::json_of(const BenchRow& row) const {
     const models::Division& d = ranks->division();
     j.update(
         {{"n_ranks", d.ranks()}, {"tp", d.tp}, {"pp", d.pp}, {"ep", d.ep}, {"sent_bytes_per_token", row.sent_bytes}});
-    return j.dump();
+    return io::dumped(j);
   }
   j.update({{"floor_ns", static_cast<int64_t>(1e9 * row.floor_seconds)},
             {"floor_fraction", floor_fraction(row)},
@@ -149,7 +149,7 @@ std::string BenchReport::json_of(const BenchRow& row) const {
               {"bf16_unit", row.roofs.bf16_unit},
               {"int8_gops", row.roofs.int8_gops}}},
             {"void", is_void(row)}});
-  return j.dump();
+  return io::dumped(j);
 }
 
 void BenchReport::add(const BenchRow& row) {

@@ -138,7 +138,7 @@ Action setup_bench_serve(Cli& cli) {
   cli.option("--api-key TEXT", o->target.key, "sent as a bearer token");
   cli.option("--num-prompts", o->random.count, "requests to send");
   cli.option("--request-rate", o->pace.rate, "requests per second; 0: all at once");
-  cli.option("--max-concurrency", o->pace.concurrency, "requests in flight at most; 0: no limit");
+  cli.option("--max-concurrency", o->pace.concurrency, "requests in flight at most; 0: 1024");
   cli.option("--dataset-path FILE", o->dataset, "prompts, a JSON object per line: prompt or messages, output_tokens");
   cli.option("--random-input-len", o->random.input_tokens, "tokens of a random prompt");
   cli.option("--random-output-len", o->random.output_tokens, "tokens of an answer");

@@ -49,9 +49,9 @@ int talk(Chat& chat) {
 int answer_once(Chat& chat, std::string text) {
   text.erase(text.find_last_not_of("\r\n") + 1);
   if (is_blank(text)) fail("chat", {.what = "standard input holds no message"});
-  sys::catch_interrupts();
+  sys::catch_requests_to_stop();
   chat.answer(text);
-  return sys::interrupted() ? 130 : 0;
+  return sys::caught_signal() > 0 ? 128 + sys::caught_signal() : 0;
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "comm/mpi.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
+#include "sys/standard_streams.h"
 
 namespace braid::apps {
 
@@ -221,6 +222,7 @@ void set_signals() {
 }  // namespace
 
 int run_main(int argc, char** argv) {
+  sys::occupy_standard_streams();
   set_signals();
   try {
     const int code = parse_and_run(argc, argv);

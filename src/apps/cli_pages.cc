@@ -212,7 +212,7 @@ std::string man_page(const std::vector<Page>& pages) {
   for (const char* example : kExamples) out += roff(example) + "\n";
   out += ".fi\n";
   out +=
-      ".SH ENVIRONMENT\nEvery long option is also a variable: \\-\\-max\\-tokens is BRAID_MAX_TOKENS. The option "
+      ".SH ENVIRONMENT\nEvery long option is also a variable: \\-\\-ctx\\-size is BRAID_CTX_SIZE. The option "
       "wins.\n";
   out +=
       ".SH EXIT STATUS\n0 success; 1 bad input or environment; 2 a run that failed; 70 a bug; 130 Ctrl\\-C, 143 "

@@ -61,7 +61,7 @@ const int kCommandCount = static_cast<int>(std::size(kCommands));
 
 const Group kGroups[] = {
     {"repro", "published results beside ours"},
-    {"plan", "what would be, before it runs"},
+    {"plan", "estimate memory and time before running"},
     {"comm", "collectives on simulated clusters, or measured"},
     {"law", "scaling laws"},
     {"data", "corpora, vocabularies and graphs to train on"},

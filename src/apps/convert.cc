@@ -8,6 +8,7 @@
 
 #include "apps/commands.h"
 #include "io/atomic_file.h"
+#include "io/ordered_json.h"
 #include "math/ggml_encode.h"
 #include "models/gguf_export.h"
 #include "models/gguf_import.h"
@@ -124,7 +125,7 @@ void print_json(const ConvertArgs& o, const models::GgufExport& file, const std:
                                {"shape", std::vector<int64_t>(shape.dims.begin(), shape.dims.begin() + shape.rank)},
                                {"bytes", tensor.spec.bytes()}});
   }
-  fmt::print("{}\n", json.dump());
+  fmt::print("{}\n", io::dumped(json));
 }
 
 int to_gguf(const ConvertArgs& o, const io::ModelPath& model) {
@@ -212,7 +213,7 @@ int to_folder(const ConvertArgs& o, const io::ModelPath& model) {
   }
   for (const auto& [name, text] : language) io::write_text_file(fs::path(o.out) / name, text);
   if (o.json)
-    fmt::print("{}\n", nlohmann::ordered_json({{"folder", o.out}, {"type", o.type}}).dump());
+    fmt::print("{}\n", io::dumped({{"folder", o.out}, {"type", o.type}}));
   else
     fmt::print("{}: {} values in {}\n", printable(o.out), report::count(static_cast<double>(models::values_in(file))),
                o.type);

@@ -13,6 +13,7 @@
 #include "engine/language_model.h"
 #include "eval/divergence.h"
 #include "eval/perplexity.h"
+#include "io/ordered_json.h"
 #include "report/progress.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
@@ -82,7 +83,7 @@ void print(const EvalArgs& o, const eval::Perplexity& p, int64_t bytes, int64_t 
                                       {"loss", p.mean()},       {"bits_per_byte", bits},   {"tokens", p.tokens},
                                       {"bytes", bytes},         {"windows", windows},      {"window", o.model.context},
                                       {"stride", o.stride}};
-    return fmt::print("{}\n", j.dump());
+    return fmt::print("{}\n", io::dumped(j));
   }
   fmt::print(
       "perplexity     {:.4f} +- {:.4f}\nbits per byte  {:.4f}\nscored         {} tokens, {} bytes, {} windows of {}\n",
@@ -106,7 +107,7 @@ void print(const EvalArgs& o, const eval::Divergence& d) {
                                       {"tokens", d.model.tokens},
                                       {"window", o.model.context},
                                       {"stride", o.stride}};
-    fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", io::dumped(j));
     return;
   }
   fmt::print(
@@ -156,7 +157,7 @@ void check(const EvalArgs& o) {
   if (!o.tasks.file.empty() && !o.base.empty())
     fail("--kl", {.what = "compares on a text", .got = "--tasks", .expected = "--text FILE or --jsonl FILE"});
   if (!o.lines.empty() && o.stride != 0)
-    fail("--stride", {.what = "is of the windows of a text", .got = "--jsonl", .expected = "--text FILE"});
+    fail("--stride", {.what = "applies only to --text", .got = "--jsonl", .expected = "--text FILE"});
   const int64_t context = o.model.context == 0 ? kWindow : o.model.context;
   if (o.tasks.file.empty() && (context < 4 || o.stride < 0 || o.stride >= context)) {
     fail("eval", {.what = "no such windows",

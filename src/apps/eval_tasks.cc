@@ -7,6 +7,7 @@
 
 #include "eval/tasks.h"
 #include "io/atomic_file.h"
+#include "io/ordered_json.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
@@ -28,7 +29,7 @@ void print(const std::vector<eval::TaskScore>& scores, const eval::TaskScore& al
     ordered_json j = {{"model", model.model}, {"file", args.file}, {"think", args.think}, {"accuracy", accuracy(all)},
                       {"right", all.right},   {"n", all.n},        {"cut", all.cut},      {"tasks", tasks}};
     if (args.drafts) j["mtp"] = {{"drafted", all.drafted}, {"accepted", all.accepted}};
-    fmt::print("{}\n", j.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", io::dumped(j));
     return;
   }
   using report::Align;
@@ -58,7 +59,7 @@ void write_answers(const std::string& path, const std::vector<ordered_json>& row
     row["answer"] = results[i].content;
     row["right"] = results[i].right;
     if (results[i].cut) row["cut"] = true;
-    file.write(row.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+    file.write(io::dumped(row) + "\n");
   }
   file.commit();
 }

@@ -6,13 +6,16 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "io/ordered_json.h"
 #include "train/graph_tasks.h"
 #include "train/grid_nodes.h"
+#include "train/origin.h"
 
 namespace braid::apps {
 
 void print_graph_plan(const train::Recipe& recipe, bool json) {
   const std::unique_ptr<train::Objective> objective = train::graph_objective(recipe);
+  for (const std::string& line : train::idle_words(recipe)) fmt::print(stderr, "{}\n", line);
   std::optional<train::GridBalance> balance;
   if (!recipe.parallel.grid.empty()) balance = train::balance_of(recipe, dynamic_cast<const train::Nodes&>(*objective));
   if (json) {
@@ -22,7 +25,7 @@ void print_graph_plan(const train::Recipe& recipe, bool json) {
       j["imbalance"] = balance->permuted;
       j["imbalance_of_file"] = balance->in_order;
     }
-    fmt::print("{}\n", j.dump(1));
+    fmt::print("{}\n", io::dumped(j, 1));
     return;
   }
   fmt::print("{}\n", train::to_toml(recipe, true));

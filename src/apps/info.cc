@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/info_machine.h"
 #include "apps/model_args.h"
+#include "io/ordered_json.h"
 #include "io/safetensors.h"
 #include "models/count.h"
 #include "models/family.h"
@@ -200,7 +201,7 @@ int info(const InfoArgs& o) {
   ordered_json j = describe(source, config);
   if (o.context > 0) j["context_takes"] = describe_context(j, models::count_sequence(config), o.context);
   if (o.json)
-    fmt::print("{}\n", j.dump());
+    fmt::print("{}\n", io::dumped(j));
   else
     print_text(j);
   return 0;

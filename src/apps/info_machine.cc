@@ -9,6 +9,7 @@
 
 #include "apps/best_roofs.h"
 #include "core/device/gpu.h"
+#include "io/ordered_json.h"
 #include "report/units.h"
 #include "sys/machine.h"
 #include "sys/roofs.h"
@@ -79,7 +80,7 @@ void print_json(const sys::Machine& m, const sys::Roofs& r, const std::vector<Ro
   j["low"] = low;
   j["high"] = high;
   j["gpus"] = gpus_json();
-  fmt::print("{}\n", j.dump());
+  fmt::print("{}\n", io::dumped(j));
 }
 
 void print_table(const sys::Machine& m, const std::vector<RoofLine>& lines) {

@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "io/model_path.h"
+#include "io/ordered_json.h"
 #include "io/safetensors.h"
 #include "models/count.h"
 #include "models/load.h"
@@ -72,7 +73,7 @@ int list(bool json) {
                e.problem.empty() ? "yes" : "no: " + e.problem});
   }
   if (json)
-    fmt::print("{}\n", all.dump());
+    fmt::print("{}\n", io::dumped(all));
   else
     fmt::print("{}", table.plain());
   return 0;

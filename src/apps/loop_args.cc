@@ -33,7 +33,7 @@ void LoopArgs::resolve(engine::RunnerOptions& options, int64_t seed) const {
   if (!(threshold >= 0 && threshold <= 1e6))
     fail("--exit-threshold",
          {.what = "out of range", .got = fmt::format("{}", threshold), .expected = "a number above 0"});
-  if (threshold > 0 && exit == "off") fail("--exit-threshold", {.what = "is of a rule", .hint = "--exit kl"});
+  if (threshold > 0 && exit == "off") fail("--exit-threshold", {.what = "requires an exit rule", .hint = "--exit kl"});
   engine::LoopOptions& loop = options.loop;
   loop.steps = steps;
   loop.states = cache_steps;

@@ -144,7 +144,7 @@ int merge_command(const MergeArgs& o) {
   const char* kMethods = "one of --adapter, --mean, --task and --slerp";
   const int methods = int{!o.adapter.empty()} + int{o.mean} + int{!o.task.empty()} + int{slerp};
   if (methods == 0)
-    fail("merge", {.what = "how to merge is not said", .expected = kMethods, .hint = "braid merge --help"});
+    fail("merge", {.what = "no merge method given", .expected = kMethods, .hint = "braid merge --help"});
   if (methods > 1) fail("merge", {.what = "there are several ways to merge", .expected = kMethods});
   if (!o.mean && !o.weights.empty()) fail("--weights", {.what = "are of a mean", .hint = "--mean"});
   if (!o.mean && !slerp && !o.others.empty())

@@ -85,7 +85,7 @@ ordered_json read_tools(const std::filesystem::path& path) {
 }
 
 void write_messages(const std::filesystem::path& path, const ordered_json& messages) {
-  io::write_text_file(path, messages.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  io::write_text_file(path, io::dumped(messages, 2) + "\n");
 }
 
 }  // namespace braid::apps

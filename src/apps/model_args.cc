@@ -130,7 +130,7 @@ void SamplingArgs::declare(Cli& cli) {
 
 void SamplingArgs::declare_penalties(Cli& cli) {
   cli.option("--presence-penalty", presence_penalty, "subtracted from logits of tokens in the answer");
-  cli.option("--frequency-penalty", frequency_penalty, "the same, for each time that they occur in it");
+  cli.option("--frequency-penalty", frequency_penalty, "subtracted once per occurrence in the answer");
 }
 
 engine::SamplingOptions SamplingArgs::resolve(const Cli& cli, const io::ModelPath& path) const {

@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/cut_args.h"
+#include "io/ordered_json.h"
 #include "models/presets.h"
 #include "prune/nest.h"
 #include "report/table.h"
@@ -65,7 +66,7 @@ void print_json(const NestArgs& o, const prune::NestReport& r) {
                           {"loss", r.parent_loss},
                           {"nested_loss", r.nested_loss},
                           {"budgets", std::move(models)}};
-  fmt::print("{}\n", j.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  fmt::print("{}\n", io::dumped(j));
 }
 
 int nest_command(NestArgs o) {
@@ -102,7 +103,7 @@ int slice_command(const SliceArgs& o) {
                             {"bytes", r.bytes},
                             {"sizes", sizes_json(r.budget.sizes, r.full)},
                             {"layers", r.budget.layers}};
-    fmt::print("{}\n", j.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", io::dumped(j));
   } else {
     fmt::print("{}: budget {}, {} parameters ({} active), {}\n", printable(o.out), printable(r.budget.name),
                report::count(static_cast<double>(r.cost.params)), report::count(static_cast<double>(r.cost.active)),

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "io/ordered_json.h"
 #include "models/family.h"
 #include "models/inventory.h"
 #include "models/presets.h"
@@ -110,7 +111,7 @@ int paper(const PlanArgs& o) {
                cell("layer_full"), fmt::format("{:.2f}x", j.at("reduction").get<double>())});
   }
   if (o.json)
-    fmt::print("{}\n", all.dump());
+    fmt::print("{}\n", io::dumped(all));
   else
     fmt::print("{}", table.plain());
   return 0;
@@ -195,7 +196,7 @@ int memory(const PlanArgs& o) {
                 {"moments", 8 * parameters}};
   if (is_classic(config)) j["classic"] = classic_json(config, o.tokens, o.cut());
   if (o.json)
-    fmt::print("{}\n", j.dump());
+    fmt::print("{}\n", io::dumped(j));
   else
     print(config, o, j, rows);
   return 0;

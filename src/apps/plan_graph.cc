@@ -12,6 +12,7 @@
 #include "apps/model_args.h"
 #include "apps/plan_serving.h"
 #include "graph/graph_data.h"
+#include "io/ordered_json.h"
 #include "layout/graph_plan.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -143,7 +144,7 @@ int plan_graph(const GraphPlanArgs& o) {
                       {"grids", plans.size()},
                       {"plans", ordered_json::array()}};
     for (size_t i = 0; i < top.size(); ++i) j["plans"].push_back(json_of(top[i], replayed[i]));
-    fmt::print("{}\n", j.dump());
+    fmt::print("{}\n", io::dumped(j));
   } else {
     print(o, task, machine, top, replayed, plans.size());
   }

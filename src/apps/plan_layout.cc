@@ -11,6 +11,7 @@
 #include "apps/commands.h"
 #include "apps/model_args.h"
 #include "apps/plan_serving.h"
+#include "io/ordered_json.h"
 #include "layout/search.h"
 #include "models/family.h"
 #include "models/presets.h"
@@ -199,7 +200,7 @@ int plan_layout(const LayoutArgs& o) {
                            {"fitting", found.fitting.size()},
                            {"layouts", ordered_json::array()}}));
     for (const Choice& c : top) j["layouts"].push_back(json_of(c, task));
-    fmt::print("{}\n", j.dump());
+    fmt::print("{}\n", io::dumped(j));
   } else {
     print(o, machine, task, found, top);
   }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "io/ordered_json.h"
 #include "report/table.h"
 #include "report/units.h"
 #include "sys/error.h"
@@ -76,7 +77,7 @@ int plan_serving(const std::string& name, const layout::Model& model, const layo
                            {"fitting", served.fitting.size()},
                            {"layouts", ordered_json::array()}}));
     for (const ServingCost& c : shown) j["layouts"].push_back(json_of(c, task));
-    fmt::print("{}\n", j.dump());
+    fmt::print("{}\n", io::dumped(j));
   } else {
     fmt::print("{} on {} of {} ({}), {} answers of {} tokens to prompts of {}: modelled, not measured\n", name,
                report::counted(machine.links.nodes, "node"), report::counted(machine.links.gpus, "GPU"), machine.name,

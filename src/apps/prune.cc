@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/cut_args.h"
 #include "apps/prune_pattern.h"
+#include "io/ordered_json.h"
 #include "models/presets.h"
 #include "prune/prune.h"
 #include "report/table.h"
@@ -107,7 +108,7 @@ void print_json(const PruneArgs& o, const prune::Report& r) {
                           {"after", json_of(r.child, r.child_loss, r.full)},
                           {"single", std::move(single)},
                           {"tried", std::move(tried)}};
-  fmt::print("{}\n", j.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  fmt::print("{}\n", io::dumped(j));
 }
 
 void check(PruneArgs& o) {

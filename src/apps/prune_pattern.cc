@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "apps/model_args.h"
+#include "io/ordered_json.h"
 #include "report/table.h"
 #include "report/units.h"
 #include "sys/error.h"
@@ -90,7 +91,7 @@ void print_sparse(const PatternArgs& o, const SparseRun& run, const prune::Spars
                             {"tokens", r.tokens},     {"params", r.params},
                             {"pruned", json_of(all)}, {"groups", std::move(groups)},
                             {"misfits", r.misfits},   {"loss", {{"before", r.parent_loss}, {"after", r.child_loss}}}};
-    fmt::print("{}\n", j.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", io::dumped(j));
     return;
   }
   using report::Align;

@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/model_args.h"
 #include "io/atomic_file.h"
+#include "io/ordered_json.h"
 #include "models/presets.h"
 #include "models/quantize.h"
 #include "report/progress.h"
@@ -105,7 +106,7 @@ void print_json(const QuantizeArgs& o, const models::QuantReport& report) {
     j["outputs"] = outputs_json(o.method);
     j["few_inputs"] = o.method.few;
   }
-  fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  fmt::print("{}\n", io::dumped(j));
 }
 
 // What --data and --method ask for, into the options of the writer; false: stopped.

@@ -156,7 +156,8 @@ int RanksArgs::start(ModelArgs& model, const std::vector<std::string>& models, c
   if (size == 1) return body();
   const models::Division division{.tp = tp, .pp = pp, .ep = ep};
   if (!model.adapter.empty())
-    fail("--adapter", {.what = "is of one rank", .got = printable(model.adapter), .hint = "braid merge, first"});
+    fail("--adapter",
+         {.what = "is supported on one rank only", .got = printable(model.adapter), .hint = "braid merge, first"});
   for (const std::string& name : models) models::check_parts(models::find_weights(name), division);
   int code = 0;
   const auto on_rank = [&](comm::Group& world) {

@@ -14,6 +14,7 @@
 #include "apps/model_args.h"
 #include "apps/new_folder.h"
 #include "apps/version.h"
+#include "io/ordered_json.h"
 #include "models/presets.h"
 #include "plan/floor.h"
 #include "report/table.h"
@@ -185,7 +186,7 @@ void print_json(const ReproArgs& o, const std::vector<Cell> (&cells)[2]) {
                                     {"format", o.format},
                                     {"activations", o.numbers.activations},
                                     {"rows", std::move(rows)}};
-  fmt::print("{}\n", j.dump(1));
+  fmt::print("{}\n", io::dumped(j, 1));
 }
 
 // Both models, written if missing: a folder with a config.json is complete.

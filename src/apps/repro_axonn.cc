@@ -11,6 +11,7 @@
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "io/ordered_json.h"
 #include "layout/cost.h"
 #include "layout/search.h"
 #include "models/family.h"
@@ -192,7 +193,7 @@ int repro_axonn(const AxonnArgs& o) {
     const AxonnOverlaps t = overlaps_of(plan, *strategies[0].best);
     j["modelled_overlap_seconds"] = {{"none", t.none}, {"all_reduces", t.reduced}, {"all", t.all}};
   }
-  fmt::print("{}\n", j.dump());
+  fmt::print("{}\n", io::dumped(j));
   return 0;
 }
 

@@ -12,6 +12,7 @@
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "io/ordered_json.h"
 #include "layout/search.h"
 #include "models/family.h"
 #include "report/progress.h"
@@ -203,7 +204,7 @@ int repro_megatron_moe(const MoeArgs& o) {
   }
   ordered_json j = {{"shape", o.shape}, {"ranks", o.ranks}, {"batch", o.batch}, {"length", o.length}};
   for (const MoeRow& row : rows) j["rows"].push_back(json_of(o, row));
-  fmt::print("{}\n", j.dump());
+  fmt::print("{}\n", io::dumped(j));
   return 0;
 }
 

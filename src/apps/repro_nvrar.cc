@@ -8,6 +8,7 @@
 
 #include "apps/commands.h"
 #include "comm/published.h"
+#include "io/ordered_json.h"
 #include "report/table.h"
 #include "report/units.h"
 
@@ -67,7 +68,7 @@ int repro_nvrar(bool json) {
                                  {"network_gb_per_s", fit.network.gb_per_s},
                                  {"leave_one_out", rows},
                                  {"modelled_us", modelled}};
-    fmt::print("{}\n", object.dump());
+    fmt::print("{}\n", io::dumped(object));
     return 0;
   }
   fmt::print("NVRAR on 4 nodes of 4 A100, BF16: each size predicted from the other five\n{}\n", table.plain());

@@ -13,6 +13,7 @@
 #include "apps/model_args.h"
 #include "apps/shfl_bw_study.h"
 #include "io/atomic_file.h"
+#include "io/ordered_json.h"
 #include "report/curve.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -138,7 +139,7 @@ void print_json(const ShflBwStudy& o, const PrunedStudy& pruned, const SpeedStud
                           {"pruned", std::move(losses)},
                           {"densities", speed.densities},
                           {"products", std::move(products)}};
-  fmt::print("{}\n", j.dump(1));
+  fmt::print("{}\n", io::dumped(j, 1));
 }
 
 int repro_shfl_bw(ReproShflBwArgs o) {

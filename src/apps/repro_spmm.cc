@@ -15,6 +15,7 @@
 #include "apps/repro_spmm_gpu.h"
 #include "graph/generate.h"
 #include "io/atomic_file.h"
+#include "io/ordered_json.h"
 #include "report/curve.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -202,7 +203,7 @@ int repro_tree(const ReproSpmmArgs& o) {
   if (o.json) {
     ordered_json all = {{"graphs", graphs}, {"samples", samples.size()}};
     for (const auto& [name, regret] : rows) all[name] = json_of(regret);
-    fmt::print("{}\n", all.dump(1));
+    fmt::print("{}\n", io::dumped(all, 1));
     return 0;
   }
   report::Table table({{"choice"},

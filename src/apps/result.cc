@@ -1,4 +1,5 @@
 #include "apps/result.h"
+#include "io/ordered_json.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +9,7 @@ namespace braid::apps {
 
 void print_result(bool json, const nlohmann::ordered_json& object, const std::string& line, std::FILE* to) {
   using nlohmann::ordered_json;
-  fmt::print(to, "{}\n", json ? object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) : line);
+  fmt::print(to, "{}\n", json ? io::dumped(object) : line);
 }
 
 }  // namespace braid::apps

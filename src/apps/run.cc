@@ -18,6 +18,7 @@
 #include "engine/scheduler.h"
 #include "engine/stop_texts.h"
 #include "io/npy.h"
+#include "io/ordered_json.h"
 #include "report/units.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
@@ -53,7 +54,7 @@ std::vector<int32_t> narrow(const std::vector<int64_t>& ids) {
 
 struct Prompt {
   std::vector<int32_t> ids;
-  bool thinking = false;
+  engine::Thinking thinking = engine::Thinking::none;
   bool raw = false;  // its continuation is printed as it is, tags of thinking included
 };
 
@@ -98,23 +99,26 @@ std::optional<ordered_json> conversation_of(const RunArgs& o) {
 }
 
 Prompt read_prompt(const RunArgs& o, engine::LanguageModel& lm) {
-  if (!o.ids.empty()) return {narrow(o.ids), false, true};
-  if (!o.ids_file.empty()) return {narrow(io::Npy(o.ids_file).integers()), false, true};
+  if (!o.ids.empty()) return {.ids = narrow(o.ids), .raw = true};
+  if (!o.ids_file.empty()) return {.ids = narrow(io::Npy(o.ids_file).integers()), .raw = true};
   need_tokenizer(lm.path(), "--ids 1,2,3");
   if (const auto messages = conversation_of(o)) {
     const auto tools = o.tools.empty() ? std::nullopt : std::optional(read_tools(o.tools));
-    const std::string text = lm.render(*messages, {.think = think_switch(o.think), .tools = tools ? &*tools : nullptr});
-    return {lm.tokenizer().encode(text, false), engine::ends_in_think(text)};
+    const std::optional<bool> think = think_switch(o.think);
+    const std::string text = lm.render(*messages, {.think = think, .tools = tools ? &*tools : nullptr});
+    return {lm.tokenizer().encode(text, false), lm.thinking_after(text, think)};
   }
   const auto text = prompt_text(o.model.ranks, o.prompt, o.file);
   if (!text)
     fail("run", {.what = "no prompt",
                  .hint = "-p TEXT, --chat TEXT, --messages F.json, -f FILE, --ids 1,2,3 or --ids-file FILE.npy"});
-  return {lm.tokenizer().encode(*text, true), engine::ends_in_think(*text), true};
+  const bool opened = engine::ends_in_think(*text);
+  return {lm.tokenizer().encode(*text, true), opened ? engine::Thinking::open : engine::Thinking::none, true};
 }
 
 // What follows the text of the answer.
-void print_end(const RunArgs& o, const engine::Generated& out, AnswerPrinter& printer, bool speaks) {
+void print_end(const RunArgs& o, const engine::Generated& out, AnswerPrinter& printer, bool speaks,
+               bool context_may_grow) {
   if (!speaks) {
     if (!out.ids.empty()) fmt::print("\n");
     return;
@@ -124,7 +128,8 @@ void print_end(const RunArgs& o, const engine::Generated& out, AnswerPrinter& pr
   if (out.finish == engine::Finish::length)
     printer.note(o.tokens >= 0 && std::ssize(out.ids) == o.tokens
                      ? fmt::format("stopped after {} (-n)", report::counted(o.tokens, "token"))
-                     : "the context is full (-c)");
+                 : context_may_grow ? "the context is full (-c)"
+                                    : "the context is full");
 }
 
 void print_json(const RunArgs& o, const Prompt& prompt, const engine::Generated& out, const std::string& content,
@@ -137,7 +142,7 @@ void print_json(const RunArgs& o, const Prompt& prompt, const engine::Generated&
                          {"timings", timings_json(out.timings)}};
   if (o.logprobs >= 0) answer["logprobs"] = engine::logprobs_json(tokenizer, out.logprobs);
   if (!steps.empty()) answer["steps"] = steps;
-  fmt::print("{}\n", answer.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  fmt::print("{}\n", io::dumped(answer));
 }
 
 int run_command(const RunArgs& o) {
@@ -156,9 +161,11 @@ int run_command(const RunArgs& o) {
   const Prompt prompt = read_prompt(o, lm);
   if (prompt.ids.empty()) fail("run", {.what = "the prompt has no tokens", .hint = "-p TEXT, or --chat TEXT"});
   o.loop.check(*o.cli, lm.runner(), std::ssize(prompt.ids));
-  AnswerPrinter printer;
-  if (prompt.thinking) generate.budget = lm.reasoning_budget(o.budget);
-  if (!prompt.thinking && o.budget >= 0) printer.note("--reasoning-budget: no thinking was asked for");
+  AnswerPrinter printer(prompt.raw);
+  generate.thinking = prompt.thinking;
+  generate.budget = lm.reasoning_budget(o.budget);
+  if (prompt.thinking == engine::Thinking::none && o.budget >= 0)
+    printer.note("--reasoning-budget: no thinking was asked for");
   lm.runner().pool().check_fits(std::ssize(prompt.ids));
   if (std::ssize(prompt.ids) == lm.runner().options().context) generate.tokens_max = 0;  // read it, for dumps
   Dumps dumps(o.dumps, lm.runner(), prompt.ids);
@@ -169,7 +176,7 @@ int run_command(const RunArgs& o) {
   if (!speaks && !o.stop.empty())
     fail("--stop", {.what = "is text, and the model has no tokenizer", .got = printable(o.stop)});
   if (speaks) decoder.emplace(lm.tokenizer(), false);
-  engine::ReasoningSplitter splitter(prompt.thinking);
+  engine::ReasoningSplitter splitter(prompt.thinking == engine::Thinking::open);
   std::string content, reasoning;
   std::vector<int64_t> steps;  // of recurrent depth, for each token
   engine::StopTexts stop(o.stop.empty() ? std::vector<std::string>{} : std::vector{o.stop});
@@ -183,29 +190,30 @@ int run_command(const RunArgs& o) {
     return prompt.raw ? engine::ReasoningSplitter::Parts{.reasoning = "", .content = std::move(text)}
                       : splitter.push(text);
   };
-  sys::catch_interrupts();
+  // A terminal is left as it was; of several ranks, one that gets a signal ends at once.
+  o.model.ranks ? sys::catch_interrupts() : sys::catch_requests_to_stop();
+  const auto stopped = [&] { return lm.runner().interrupted() || sys::asked_to_stop(); };
   engine::Scheduler scheduler(lm.runner(), o.loop.drafts(*o.cli, lm.runner(), o.drafts.resolve(lm, draft)));
   engine::Generated out =
       engine::generate(scheduler, {.prompt = prompt.ids,
                                    .generate = generate,
                                    .probe = dumps.probe(),
-                                   .wanted = [&] { return !lm.runner().interrupted(); },
+                                   .wanted = [&] { return !stopped(); },
                                    .on_piece = [&](const Tensor& x, int64_t, int64_t) { dumps.note(x); },
                                    .on_token =
                                        [&](int32_t id) {
                                          if (lm.runner().config().loop) steps.push_back(lm.runner().loop_steps());
                                          if (!speaks && !o.json) fmt::print("{} ", id);
                                          if (speaks && !lm.is_silent(id)) show(parts_of(decoder->push(id)));
-                                         return !lm.runner().interrupted() && !stop.found();
+                                         return !stopped() && !stop.found();
                                        }});
-  if (speaks) show(parts_of(decoder->finish()));
-  if (speaks) show(splitter.finish(), true);
+  if (speaks) show(parts_of(decoder->finish())), show(splitter.finish(), true);
   if (stop.found()) out.finish = engine::Finish::stop;
   if (o.json)
     print_json(o, prompt, out, content, reasoning, speaks ? &lm.tokenizer() : nullptr, steps);
   else
-    print_end(o, out, printer, speaks);
-  return lm.runner().interrupted() ? 130 : 0;
+    print_end(o, out, printer, speaks, lm.runner().context_may_grow());
+  return stopped() ? (sys::asked_to_stop() ? 128 + sys::caught_signal() : 130) : 0;
 }
 
 }  // namespace

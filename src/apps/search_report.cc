@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "io/ordered_json.h"
 #include "report/table.h"
 #include "report/units.h"
 #include "sys/error.h"
@@ -150,7 +151,7 @@ void print_search_json(const puzzle::Report& r, const std::string& model, const 
                           {"bound", r.choice.bound},
                           {"sites", std::move(sites)},
                           {"instance", json_of(r.instance)}};
-  fmt::print("{}\n", j.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  fmt::print("{}\n", io::dumped(j));
 }
 
 }  // namespace braid::apps

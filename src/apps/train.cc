@@ -152,6 +152,7 @@ int train_rank(const TrainArgs& o, const train::Recipe& recipe, const std::strin
     });
     return train_objective(o, recipe, *graph, ctx, mesh ? &*mesh : nullptr, from, [&](std::FILE* words) {
       if (mesh) fmt::print(words, "{} ranks, {} threads each\n", mesh->ranks(), ctx.threads);
+      for (const std::string& line : train::idle_words(recipe)) fmt::print(stderr, "{}\n", line);
       for (const std::string& line : graph->describe()) fmt::print(words, "{}\n", line);
     });
   }

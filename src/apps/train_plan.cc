@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/loader.h"
+#include "io/ordered_json.h"
 #include "models/count.h"
 #include "models/empty_model.h"
 #include "models/master_weights.h"
@@ -210,7 +211,7 @@ void print_json(const train::Recipe& recipe, const Plan& plan, const Forecast& f
                                     {"floor_seconds", forecast.seconds},
                                     {"roof_tokens_per_second", plan.tokens() / forecast.seconds},
                                     {"roof_mfu", forecast.mfu}};
-  fmt::print("{}\n", j.dump(1));
+  fmt::print("{}\n", io::dumped(j, 1));
 }
 
 void print_text(const train::Recipe& recipe, const Plan& plan, const Forecast& forecast) {

@@ -215,6 +215,10 @@ Node build(std::string_view text, const Constants& constants, const std::string&
 
 }  // namespace
 
+std::string dumped(const ordered_json& json, int indent) {
+  return json.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+}
+
 ordered_json parse_ordered(std::string_view text, const std::string& where, const std::string& expected,
                            JsonLimits limits) {
   limits.keys = std::min(limits.keys, kOrderedKeysMax);

@@ -15,11 +15,11 @@ namespace braid::sys {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(path.string(), {.what = "cannot open the file", .got = std::strerror(errno)});
+  if (fd < 0) fail(printable(path.string()), {.what = "cannot open the file", .got = std::strerror(errno)});
   struct stat info {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     close(fd);
-    fail(path.string(), {.what = "not a regular file"});
+    fail(printable(path.string()), {.what = "not a regular file"});
   }
   size_ = static_cast<size_t>(info.st_size);
   if (size_ > 0) {
@@ -27,7 +27,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
     const int status = errno;
     close(fd);
     if (data == MAP_FAILED)
-      fail_environment(path.string(), {.what = "cannot map the file", .got = std::strerror(status)});
+      fail_environment(printable(path.string()), {.what = "cannot map the file", .got = std::strerror(status)});
     data_ = static_cast<const std::byte*>(data);
   } else {
     close(fd);
