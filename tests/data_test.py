@@ -108,14 +108,12 @@ class Data(Case):
         self.assertEqual(process.wait(), 130)
         self.assertEqual([path.name for path in self.folder.iterdir() if "stopped" in path.name], [])
 
-    def test_a_bar_is_gone_before_the_result(self):
-        if SANITIZED:
-            self.skipTest("so many conversations take a minute with a sanitizer")
+    def on_a_terminal(self, *words):
+        """What a command that works for half a second or more writes to a terminal: before the last bar is gone, and after."""
         master, slave = terminal()
-        process = subprocess.Popen([BRAID, "data", "synth", "--out", self.folder / "bar", "--train", "20000", "--valid", "1", "--tasks", "1"],
-                                   stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, env=ENVIRONMENT)
+        process = subprocess.Popen([BRAID, *map(str, words)], stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, env=ENVIRONMENT)
         os.close(slave)
-        time.sleep(0.1)  # of half a second or more that it works; bars begin after two, which it sleeps through
+        time.sleep(0.1)  # bars begin after two seconds, which it sleeps through
         process.send_signal(signal.SIGSTOP)
         time.sleep(2.2)
         process.send_signal(signal.SIGCONT)
@@ -128,8 +126,19 @@ class Data(Case):
         os.close(master)
         self.assertEqual(process.wait(), 0, seen)
         bar, _, result = seen.decode().rpartition("\r\x1b[K")
+        return bar, result
+
+    def test_a_bar_is_gone_before_the_result(self):
+        if SANITIZED:
+            self.skipTest("so much work takes a minute with a sanitizer")
+        bar, result = self.on_a_terminal("data", "synth", "--out", self.folder / "bar", "--train", "20000", "--valid", "1", "--tasks", "1")
         self.assertIn("conversations  [", bar)
         self.assertEqual(result, f"{self.folder / 'bar'}: 20000 conversations to learn from, 1 to watch, 1 tasks of each kind\r\n")
+        text = self.folder / "long.txt"
+        text.write_text("What is 17 + 25? It is 42, and 3 more are 45.\n" * 4000)
+        bar, result = self.on_a_terminal("eval", "tiny", "--text", text)
+        self.assertIn("[", bar)
+        self.assertTrue(result.startswith("perplexity "), result)
 
     def test_a_generated_source_knows_its_floor(self):
         shown = output("data", "show", "--kind", "modular", "--vocab", 128, "--length", 10)

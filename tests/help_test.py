@@ -100,6 +100,14 @@ class Help(Case):
         for word in ("loss", "load_balance", "norm, lr", "tok/s, mfu", "MiB", "held out"):
             self.assertRegex(page, rf"(?m)^  {re.escape(word)} ")
 
+    def test_options_that_the_man_page_names_exist(self):
+        section = re.search(r"^\.SH ENVIRONMENT\n(.*?)^\.SH", MAN, re.M | re.S)[1].replace("\\-", "-")
+        named = set(re.findall(r"--[a-z-]+", section))
+        self.assertTrue(named)
+        for option in named:
+            self.assertTrue(any(option in options_of(name) for name in commands()), option)
+            self.assertIn("BRAID_" + option[2:].upper().replace("-", "_"), section)
+
     def test_examples_of_the_man_page(self):
         """They run, in order in one folder, unless a word in capitals stands for a file of the reader's."""
         examples = re.search(r"^\.SH EXAMPLES\n\.nf\n(.*?)^\.fi$", MAN, re.M | re.S)[1].splitlines()

@@ -250,6 +250,11 @@ class Train(TrainCase):
         answer = self.train()
         self.assertOneLine(answer, f"[{self.out / 'loss.csv'}] cannot be written")
 
+    def test_a_closed_standard_output_is_not_a_log(self):
+        answer = self.train(stdout=None, preexec_fn=lambda: os.close(1))
+        self.assertEqual(answer.returncode, 1)
+        self.assertNotIn("step 1/", (self.out / "loss.csv").read_text())
+
     def test_signals_save(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.out = self.root / str(int(number))

@@ -176,7 +176,8 @@ int run_command(const Command& command, int argc, char** argv) {
 int parse_and_run(int argc, char** argv) {
   std::vector<char*> given(argv, argv + argc);
   char help[] = "--help";
-  if (argc > 1 && std::strcmp(argv[1], "help") == 0) {  // `braid help WORDS` is `braid WORDS --help`
+  // `braid help WORDS` and `braid --help WORDS` are `braid WORDS --help`.
+  if (argc > 1 && (std::strcmp(argv[1], "help") == 0 || (argc > 2 && std::strcmp(argv[1], help) == 0))) {
     given.erase(given.begin() + 1);
     given.push_back(help);
     argv = given.data();
@@ -196,6 +197,8 @@ int parse_and_run(int argc, char** argv) {
          {.what = "lacks its subcommand", .expected = subcommands_of(first), .hint = "braid " + first + " --help"});
   if (first.empty()) fail("command line", {.what = "no subcommand", .hint = "braid --help"});
   if (first == "--help" || first == "-h") return fmt::print("{}", overview()), 0;
+  if (first == "--version" && !second.empty())
+    fail("command line", {.what = "one argument too many", .got = printable(second)});
   if (first == "--version") return fmt::print("{}", version_text()), 0;
   if (first == "--man") return fmt::print("{}", man_page(all_pages())), 0;
   if (first == "--completion") return fmt::print("{}", completion_script(second, all_pages())), 0;
