@@ -251,7 +251,7 @@ class Train(TrainCase):
         self.assertOneLine(answer, f"[{self.out / 'loss.csv'}] cannot be written")
 
     def test_a_closed_standard_output_is_not_a_log(self):
-        answer = self.train(stdout=None, preexec_fn=lambda: os.close(1))
+        answer = self.train(preexec_fn=lambda: os.close(1))
         self.assertEqual(answer.returncode, 1)
         self.assertNotIn("step 1/", (self.out / "loss.csv").read_text())
 
