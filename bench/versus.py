@@ -23,8 +23,9 @@ train: SHAPE is a name that `braid new` knows, PYTHON has torch and transformers
 SDPA attention and, for experts, of the implementations in transformers, measured first.
 infer: MODEL is the folder that was converted to the GGUF file. --llama-bench may be repeated; the fastest build is used,
 and the result records its own description and the flags in the CMakeCache.txt of a parent folder.
-graph: training over all of a graph, a file of `braid data graph`; PYTHON has torch and torch_geometric. Both start from
-weights that the peer drew, and the peer is the faster of its list of edges and torch's sparse matrix.
+graph: training over all of a graph, a file of `braid data graph` with classes; PYTHON has torch and torch_geometric. Both
+start from weights that the peer drew, and the peer is the faster of its list of edges and torch's sparse matrix (gat: of
+edges alone). Neither adds self-loops or normalises again in a step.
 serve: both servers load FILE; the loads and the rates that are compared are in versus_serve.py. FOLDER has the
 tokenizer.json from whose vocabulary prompts are drawn. --only takes the loads whose names match.
 """
@@ -316,7 +317,7 @@ init = "{init}"
 model = "{kind}"
 layers = {layers}
 hidden = {hidden}
-heads = {heads}
+{heads}
 [optimizer]
 lr = {lr}
 beta2 = 0.999
@@ -342,7 +343,8 @@ def graph(args, void):
 
             layouts = ("edges",) if kind == "gat" else ("edges", "csr")
             peer = fastest([functools.partial(peer_of, layout) for layout in layouts], seconds_of)
-            recipe = GRAPH_RECIPE.format(graph=path, init=init, kind=kind, layers=args.layers, hidden=args.hidden, heads=args.heads, lr=args.lr)
+            recipe = GRAPH_RECIPE.format(graph=path, init=init, kind=kind, layers=args.layers, hidden=args.hidden,
+                                          heads=f"heads = {args.heads}" if kind == "gat" else "", lr=args.lr)
             braid = Braid(args, recipe, kind, work)
             name = f"{os.path.basename(path)}, {kind}, {args.layers} layers of {args.hidden}"
             _, row = duel_of_steps(args, name, braid, peer, braid.tokens, void)

@@ -37,8 +37,10 @@ def layers_of(kind, count, features, hidden, heads, classes):
 def main():
     path, init, kind, count, hidden, heads, layout, rate = sys.argv[1:]
     torch.manual_seed(1)
-    torch.set_num_threads(int(os.environ.get("BRAID_THREADS", os.cpu_count())))
+    torch.set_num_threads(int(os.environ.get("BRAID_THREADS", len(os.sched_getaffinity(0)))))
     data = load_file(path)
+    if "y" not in data or "train" not in data:
+        sys.exit(f"versus_pyg: {path} has no classes to train on")
     rowptr, col, x, y, mask = (data[name] for name in ("rowptr", "col", "x", "y", "train"))
     nodes, classes = len(x), int(y.max()) + 1
     row = torch.repeat_interleave(torch.arange(nodes), rowptr.diff())
@@ -47,9 +49,12 @@ def main():
     edges = torch.stack([col.long(), row])
     if layout == "csr":
         edges = torch.sparse_csr_tensor(rowptr, col.long(), torch.ones(len(col)), size=(nodes, nodes))
-    if kind == "gcn":  # the normalisation once, as Braid does
-        for layer in layers:
-            layer.cached = True
+    # What depends on the graph alone is done once, as Braid does it.
+    for layer in layers:
+        layer.cached = kind == "gcn"
+        layer.add_self_loops = kind == "gcn"
+    if kind == "gat":
+        edges = torch_geometric.utils.add_self_loops(edges, num_nodes=nodes)[0]
     activation = torch.nn.functional.elu if kind == "gat" else torch.nn.functional.relu
     optimizer = torch.optim.Adam(layers.parameters(), lr=float(rate), fused=True)
     trained = mask.bool()

@@ -53,7 +53,7 @@ def step(model, optimizer, batch, bf16):
 
 def main():
     folder, path, dtype, attention, experts, rate = sys.argv[1:]
-    torch.set_num_threads(int(os.environ.get("BRAID_THREADS", os.cpu_count())))
+    torch.set_num_threads(int(os.environ.get("BRAID_THREADS", len(os.sched_getaffinity(0)))))
     batches = load_file(path)["batches"]
     model = model_of(folder, attention, experts)
     optimizer = optimizer_of(model, float(rate))

@@ -1,5 +1,6 @@
-// A training step allocates nothing once it is planned, and a generated token nothing: malloc and mmap of the whole
-// process are counted here while ragged batches go forward, backward and through the optimiser, and while answers step.
+// A training step allocates nothing once it is planned, and neither do the passes of generated tokens: malloc and mmap
+// of the whole process are counted here while ragged batches go forward, backward and through the optimiser, and while
+// answers step.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -158,9 +158,12 @@ class Graphs(GraphCase):
         self.refused("[--order] no such order; got near; expected degree, rcm, labels", "data", "graph", "grid", "--order", "near", "-o", "b.safetensors")
         self.refused("an even number", "data", "graph", "rmat", "--degree", "3", "-o", "b.safetensors")
         self.refused("--labels F.npy", "data", "graph", "ring.txt", "--train", "0.2", "-o", "b.safetensors")
-        self.refused("a smaller --nodes or --width", "data", "graph", "blocks", "--nodes", "200000000", "--width", "65536", "--degree", "1",
+        self.refused("fewer --nodes or --items", "data", "graph", "blocks", "--nodes", "200000000", "--width", "65536", "--degree", "1",
                      "-o", "b.safetensors")
         self.refused("gcn", "train", "recipe.toml", "graph.model=gcnn")
+        self.run_ok("data", "graph", "blocks", "-o", "blocks.safetensors", "--nodes", "100")
+        idle = braid("train", "recipe.toml", "graph.path=blocks.safetensors", "graph.model=sage", "--dry-run", cwd=self.folder).stderr
+        self.assertIn("graph.heads does nothing in sage, only in gat", idle)
         for word, value in (("dropout", "0.5"), ("length", "8"), ("loss.z", "0.1"), ("distill.temperature", "2"), ("memory.recompute", "full"),
                             ("tokenizer", "tiny"), ("eval.batches", "3"), ("graph.readout", "max"), ("graph.held_out", "0.2")):
             self.refused(f"[{word}] does not go with", "train", "recipe.toml", f"{word}={value}")

@@ -182,7 +182,7 @@ int parse_and_run(int argc, char** argv) {
     given.push_back(help);
     argv = given.data();
   }
-  const std::string first = argc > 1 ? argv[1] : "", second = argc > 2 ? argv[2] : "";
+  const std::string first = argc > 1 ? argv[1] : "", second = argc > 2 ? argv[2] : "", where = "command line";
   std::vector<std::string> known{"--help", "--version", "--completion", "help"};
   for (int i = 0; i < kCommandCount; ++i) {
     const std::string name = kCommands[i].name;
@@ -195,16 +195,15 @@ int parse_and_run(int argc, char** argv) {
   if (names_group(first) && second.empty())
     fail(first,
          {.what = "lacks its subcommand", .expected = subcommands_of(first), .hint = "braid " + first + " --help"});
-  if (first.empty()) fail("command line", {.what = "no subcommand", .hint = "braid --help"});
+  if (first.empty()) fail(where, {.what = "no subcommand", .hint = "braid --help"});
   if (first == "--help" || first == "-h") return fmt::print("{}", overview()), 0;
-  if (first == "--version" && !second.empty())
-    fail("command line", {.what = "one argument too many", .got = printable(second)});
+  if (first == "--version" && argc > 2) fail(where, {.what = "one argument too many", .got = printable(second)});
   if (first == "--version") return fmt::print("{}", version_text()), 0;
   if (first == "--man") return fmt::print("{}", man_page(all_pages())), 0;
   if (first == "--completion") return fmt::print("{}", completion_script(second, all_pages())), 0;
   const std::string asked = names_group(first) ? first + " " + second : first;
   const std::string near = sys::nearest(asked, known);
-  fail("command line", {.what = first[0] == '-' ? "unknown option" : "unknown subcommand",
+  fail(where, {.what = first[0] == '-' ? "unknown option" : "unknown subcommand",
                         .got = printable(asked),
                         .hint = near.empty() ? "braid --help" : "braid " + near});
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -26,6 +27,8 @@
 
 namespace braid::apps {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct DataGraphArgs {
   std::string source, out, features, classes, order;
@@ -70,6 +73,7 @@ void refuse_unread(const DataGraphArgs& o) {
       {"--width", o.width != plain.width, {"blocks", "bipartite"}},
       {"--homophily", o.homophily != plain.homophily, {"blocks", "bipartite"}},
       {"--signal", o.signal != plain.signal, {"blocks", "bipartite"}},
+      {"--seed", o.seed != 0, {file, "blocks", "rmat", "uniform", "motifs", "bipartite", "citations"}},
       {"--order", !o.order.empty(), {file, "blocks", "rmat", "uniform", "grid", "citations"}},
   };
   const std::string_view source = is_model(o.source) ? std::string_view(o.source) : file;
@@ -100,12 +104,13 @@ void check(const DataGraphArgs& o) {
     fail("--degree", {.what = "rmat draws whole edges per node, each with two ends",
                       .got = fmt::format("{}", o.degree),
                       .expected = "an even number"});
-  const double values = static_cast<double>(o.nodes) * static_cast<double>(o.width) * sizeof(float);
+  const int64_t of_items = o.source == "bipartite" ? o.items : 0;
+  const double values = static_cast<double>(o.nodes + of_items) * static_cast<double>(o.width) * sizeof(float);
   if ((o.source == "blocks" || o.source == "bipartite") && values > static_cast<double>(sys::memory_available()))
     fail_environment("memory", {.what = "features of all nodes do not fit",
                                 .got = fmt::format("{} free", report::bytes(sys::memory_available())),
                                 .expected = report::bytes(static_cast<int64_t>(values)),
-                                .hint = "a smaller --nodes or --width"});
+                                .hint = "fewer --nodes or --items, or a smaller --width"});
   if (!o.order.empty() && !graph::node_order_of(o.order))
     fail("--order", {.what = "no such order",
                      .got = printable(o.order),
@@ -153,6 +158,10 @@ void need_nodes(const std::string& file, int64_t got, int64_t nodes) {
 
 // Of a file: its edges, and features and classes where they are named.
 graph::GraphData read(const DataGraphArgs& o) {
+  if (!fs::exists(o.source))
+    fail("data graph", {.what = "no such file or kind of graph",
+                        .got = printable(o.source),
+                        .expected = fmt::format("a file, or {}", fmt::join(kModels, ", "))});
   const std::string text = sys::read_file(o.source), where = printable(o.source);
   const bool matrix = graph::is_matrix_market(text);
   if (matrix && o.directed)
@@ -190,8 +199,8 @@ std::string reorder(graph::GraphData& data, const std::string& order, nlohmann::
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   const double after = graph::mean_span(data.graph.in);
   result["order"] = {{"name", order}, {"seconds", took.count()}, {"mean_span_before", before}, {"mean_span", after}};
-  return fmt::format("\nordered by {} in {:.2f} s: the ends of an edge are {:.1f} nodes apart, {:.1f} before", order,
-                     took.count(), after, before);
+  return fmt::format("\nordered by {} in {:.2f} s: the ends of an edge are {:.1f} nodes apart, {:.1f} before{}", order,
+                     took.count(), after, before, after > before ? ": better without --order" : "");
 }
 
 int data_graph(const DataGraphArgs& o) {

@@ -15,9 +15,9 @@ namespace braid::apps {
 
 void print_graph_plan(const train::Recipe& recipe, bool json) {
   const std::unique_ptr<train::Objective> objective = train::graph_objective(recipe);
-  for (const std::string& line : train::idle_words(recipe)) fmt::print(stderr, "{}\n", line);
   std::optional<train::GridBalance> balance;
   if (!recipe.parallel.grid.empty()) balance = train::balance_of(recipe, dynamic_cast<const train::Nodes&>(*objective));
+  for (const std::string& line : train::idle_words(recipe)) fmt::print(stderr, "{}\n", line);
   if (json) {
     nlohmann::ordered_json j = {{"parameters", objective->masters().trained()}};
     for (const train::GraphSize& size : train::sizes_of(*objective)) j[size.name] = size.value;

@@ -163,9 +163,9 @@ int run_command(const RunArgs& o) {
   o.loop.check(*o.cli, lm.runner(), std::ssize(prompt.ids));
   AnswerPrinter printer(prompt.raw);
   generate.thinking = prompt.thinking;
-  generate.budget = lm.reasoning_budget(o.budget);
-  if (prompt.thinking == engine::Thinking::none && o.budget >= 0)
-    printer.note("--reasoning-budget: no thinking was asked for");
+  const bool thinks = prompt.thinking != engine::Thinking::none;
+  if (thinks) generate.budget = lm.reasoning_budget(o.budget);
+  if (!thinks && o.budget >= 0) printer.note("--reasoning-budget: no thinking was asked for");
   lm.runner().pool().check_fits(std::ssize(prompt.ids));
   if (std::ssize(prompt.ids) == lm.runner().options().context) generate.tokens_max = 0;  // read it, for dumps
   Dumps dumps(o.dumps, lm.runner(), prompt.ids);

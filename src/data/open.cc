@@ -100,8 +100,7 @@ class Opener {
     if (kind == "ids") {
       if (spec_.held_out || spec_.validation > 0)
         fail(part.where, {.what = "batches of ids are all trained on, none is held out",
-                          .expected = "data.validation = 0",
-                          .hint = "eval.data, another file of ids"});
+                          .hint = "eval.data, another file of ids, or eval.every = 0 and data.validation = 0"});
       auto ids = std::make_unique<IdsSource>(path, language_.vocabulary);
       loader_.rows_ = agree("batch", loader_.rows_, ids->batch(), part.where);
       loader_.rules_.length = agree("length", loader_.rules_.length, ids->length(), part.where);
@@ -174,7 +173,9 @@ class Opener {
     if (source->rows() == 0 || tokens < 2) {
       fail(where, {.what = spec_.held_out ? "no document is held out" : "no document has a token to train",
                    .got = fmt::format("{} documents of {} tokens", count, tokens),
-                   .hint = spec_.validation > 0 ? "another data.validation, the share that is held out" : ""});
+                   .hint = spec_.validation > 0 ? "another data.validation, the share that is held out"
+                           : spec_.held_out     ? "data.validation, a share to hold out, or eval.data, another text"
+                                                : ""});
     }
     loader_.notes_.push_back(fmt::format("{}: {} documents, {} tokens, {} rows", where, count, tokens, source->rows()));
     return source;

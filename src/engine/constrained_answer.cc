@@ -2,15 +2,32 @@
 
 #include <algorithm>
 #include <limits>
+#include <string_view>
 #include <vector>
 
 namespace braid::engine {
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
-constexpr size_t kSpaceMost = 4;  // bytes of white space before a <think>: more is no beginning of it
+
+std::string_view unmarked(std::string_view bytes) {
+  return bytes.starts_with(grammar::kTagMark) ? bytes.substr(1) : bytes;
+}
+
+bool has_tag(const grammar::TokenTrie& trie) {
+  for (int32_t id = 0; id < trie.size(); ++id) {
+    if (unmarked(trie.bytes(id)) == kThinkBegin) return true;
+  }
+  return false;
+}
 
 }  // namespace
+
+ConstrainedAnswer::ConstrainedAnswer(std::shared_ptr<const grammar::Constraint> constraint, Thinking thinking)
+    : constraint_(std::move(constraint)),
+      matcher_(constraint_),
+      tags_(thinking),
+      tag_is_a_token_(thinking == Thinking::may_open && has_tag(constraint_->trie())) {}
 
 void ConstrainedAnswer::mask(std::span<float> logits, int64_t tokens_left) {
   const int64_t left = constraint_->may_be_cut() ? -1 : tokens_left;
@@ -22,7 +39,8 @@ void ConstrainedAnswer::mask(std::span<float> logits, int64_t tokens_left) {
   }
 }
 
-// What the answer may begin with, and what may be the beginning of a <think>.
+// What the answer may begin with, and <think>: the token, or its pieces where the vocabulary has none. White space is
+// the answer's alone, so that a model is not led to a tag that it did not want.
 void ConstrainedAnswer::mask_opening(std::span<float> logits, int64_t tokens_left) {
   const std::vector<float> free(logits.begin(), logits.end());
   grammar::Matcher answer = matcher_;
@@ -38,21 +56,16 @@ void ConstrainedAnswer::mask_opening(std::span<float> logits, int64_t tokens_lef
 }
 
 bool ConstrainedAnswer::opens(int32_t id) const {
-  std::string_view bytes = constraint_->trie().bytes(id);
-  if (bytes.starts_with(grammar::kTagMark)) bytes.remove_prefix(1);
-  if (bytes.empty() ||
-      (kThinkBegin.find(bytes[0]) == kThinkBegin.npos && kThinkSpace.find(bytes[0]) == kThinkSpace.npos))
-    return false;
-  const ThinkTags::Next next = tags_.after(bytes);
-  if (next.state == Thinking::none || std::ranges::count(constraint_->trie().ends(), id) > 0) return false;
-  return next.state == Thinking::open || next.held.find('<') <= kSpaceMost || next.held.size() <= kSpaceMost;
+  const std::string_view bytes = unmarked(constraint_->trie().bytes(id));
+  if (tag_is_a_token_) return bytes == kThinkBegin && tags_.after(bytes).state == Thinking::open;
+  if (bytes.empty() || kThinkBegin.find(bytes[0]) == kThinkBegin.npos) return false;
+  return tags_.after(bytes).state != Thinking::none && std::ranges::count(constraint_->trie().ends(), id) == 0;
 }
 
 // The mark of a token that is a tag stands before the token's own text.
 ThinkTags::Next ConstrainedAnswer::after(int32_t id) const {
-  std::string_view bytes = constraint_->trie().bytes(id);
-  const bool tag = bytes.starts_with(grammar::kTagMark);
-  if (tag) bytes.remove_prefix(1);
+  const std::string_view marked = constraint_->trie().bytes(id), bytes = unmarked(marked);
+  const bool tag = marked.size() > bytes.size();
   ThinkTags::Next next = tags_.after(bytes);
   const bool whole = next.answer.size() - std::min(next.before, next.answer.size()) == bytes.size();
   if (tag && whole && next.state == Thinking::none) next.answer.insert(next.before, 1, grammar::kTagMark);

@@ -16,8 +16,7 @@ namespace braid::engine {
 
 class ConstrainedAnswer {
  public:
-  ConstrainedAnswer(std::shared_ptr<const grammar::Constraint> constraint, Thinking thinking)
-      : constraint_(std::move(constraint)), matcher_(constraint_), tags_(thinking) {}
+  ConstrainedAnswer(std::shared_ptr<const grammar::Constraint> constraint, Thinking thinking);
 
   // Sets the logits of tokens that may not come next to -infinity, of `tokens_left` that may be written (negative: any
   // number). `allows` may still refuse one that ends the thinking.
@@ -34,6 +33,7 @@ class ConstrainedAnswer {
   std::shared_ptr<const grammar::Constraint> constraint_;
   grammar::Matcher matcher_;  // of the answer, without what `tags_` holds
   ThinkTags tags_;
+  bool tag_is_a_token_;
 };
 
 }  // namespace braid::engine

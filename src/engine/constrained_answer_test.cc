@@ -21,11 +21,11 @@ using grammar::Spelling;
 constexpr int32_t kThinkOver = 256, kCall = 257, kTagAndDigit = 258, kTagAndLetter = 259, kEnd = 260, kSilent = 261,
                   kThink = 262, kVocabulary = 263;
 
-// `cut`: of answers that may be cut.
-std::shared_ptr<const grammar::Constraint> digits(bool cut) {
+// `cut`: of answers that may be cut; `tag`: the vocabulary has <think>.
+std::shared_ptr<const grammar::Constraint> digits(bool cut, bool tag) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(std::string(1, static_cast<char>(byte)));
-  for (const char* word : {"\xff</think>", "\xff<tool_call>", ">\n1", ">x", "</s>", "", "\xff<think>"})
+  for (const char* word : {"\xff</think>", "\xff<tool_call>", ">\n1", ">x", "</s>", "", tag ? "\xff<think>" : ""})
     tokens.push_back(word);
   const std::vector<int64_t> ends = {kEnd};
   Builder b("test");
@@ -38,12 +38,12 @@ std::shared_ptr<const grammar::Constraint> digits(bool cut) {
 
 // Draws `wanted` if it may be drawn, else the digit 7: greedy.
 struct PickedAnswer {
-  explicit PickedAnswer(Thinking thinking, bool cut = false, int64_t tokens_max = -1)
-      : picker(options(thinking, cut, tokens_max), {}, eos) {}
-  static GenerateOptions options(Thinking thinking, bool cut, int64_t tokens_max) {
+  explicit PickedAnswer(Thinking thinking, bool cut = false, int64_t tokens_max = -1, bool tag = true)
+      : picker(options(thinking, cut, tokens_max, tag), {}, eos) {}
+  static GenerateOptions options(Thinking thinking, bool cut, int64_t tokens_max, bool tag) {
     GenerateOptions out;
     out.logprobs = 0;
-    out.constraint = digits(cut);
+    out.constraint = digits(cut, tag);
     out.thinking = thinking;
     out.tokens_max = tokens_max;
     out.ignore_eos = cut;
@@ -100,31 +100,41 @@ TEST(ConstrainedAnswer, AnAnswerThatMayBeCutEndsAnywhere) {
   }
 }
 
-// Qwen3 opens <think> itself: it may come first, after white space, whole or in pieces, and is free then.
+// Qwen3 opens <think> itself: it may come first, after white space that the answer may begin with, and is free then.
 TEST(ConstrainedAnswer, AModelMayOpenTheThinkingItself) {
   PickedAnswer answer(Thinking::may_open);
-  EXPECT_EQ(answer.next('x'), '7');  // an answer begins as it must
-  EXPECT_EQ(answer.next('<'), '7');  // and thinks no more
-  for (const std::string& tag : {std::string("<think>"), std::string("\n\n <think>")}) {
+  EXPECT_EQ(answer.next('x'), '7');     // an answer begins as it must
+  EXPECT_EQ(answer.next(kThink), '7');  // and thinks no more
+  for (const bool after_space : {false, true}) {
     PickedAnswer thinking(Thinking::may_open);
-    for (const char byte : tag) EXPECT_EQ(thinking.next(byte), byte);
+    if (after_space) {
+      EXPECT_EQ(thinking.next('\n'), '\n');
+    }
+    EXPECT_EQ(thinking.next(kThink), kThink);
     EXPECT_EQ(thinking.next('x'), 'x');
     EXPECT_EQ(thinking.next(kEnd), '7');
     EXPECT_EQ(thinking.next(kThinkOver), kThinkOver);
-    EXPECT_EQ(thinking.next('<'), '7');
+    EXPECT_EQ(thinking.next(kThink), '7');
   }
-  PickedAnswer whole(Thinking::may_open);
-  EXPECT_EQ(whole.next(kThink), kThink);
-  EXPECT_EQ(whole.next('x'), 'x');
   PickedAnswer space(Thinking::may_open);
-  EXPECT_EQ(space.next('\n'), '\n');  // of the answer as well as before a tag
-  EXPECT_EQ(space.next('4'), '4');
-  EXPECT_EQ(space.next('\n'), '7');
-  PickedAnswer turned(Thinking::may_open);
-  for (const char byte : std::string("<thi")) EXPECT_EQ(turned.next(byte), byte);
-  EXPECT_EQ(turned.next('5'), 'n');  // what was begun is no answer: only the tag can follow
+  EXPECT_EQ(space.next('\n'), '\n');
+  EXPECT_EQ(space.next('\n'), '7');  // no more than the answer may begin with
+  EXPECT_EQ(space.next(kThink), '7');
+  PickedAnswer spelt(Thinking::may_open);
+  EXPECT_EQ(spelt.next('<'), '7');  // the tag is a token
   PickedAnswer off(Thinking::none);
   EXPECT_EQ(off.next(kThink), '7');
+}
+
+TEST(ConstrainedAnswer, ATagMayBeOpenedInPiecesWhereItIsNoToken) {
+  PickedAnswer thinking(Thinking::may_open, false, -1, false);
+  for (const char byte : std::string("\n<thi")) EXPECT_EQ(thinking.next(byte), byte);
+  EXPECT_EQ(thinking.next('5'), 'n');  // what was begun is no answer: only the tag can follow
+  EXPECT_EQ(thinking.next('k'), 'k');
+  EXPECT_EQ(thinking.next('>'), '>');
+  EXPECT_EQ(thinking.next('x'), 'x');
+  EXPECT_EQ(thinking.next(kThinkOver), kThinkOver);
+  EXPECT_EQ(thinking.next('x'), '7');
 }
 
 TEST(ConstrainedAnswer, TagsOfManyTokens) {

@@ -89,9 +89,10 @@ Thinking LanguageModel::thinking_after(std::string_view prompt, std::optional<bo
 
 ReasoningBudget LanguageModel::reasoning_budget(int64_t tokens, int64_t grace) {
   if (tokens < 0) return {};
+  (void)tokenizer();
   return {.tokens = tokens,
           .grace = grace,
-          .text_of = [&ids = tokenizer()](int32_t id) { return ids.bytes_of(id); },
+          .text_of = [this](int32_t id) { return is_silent(id) ? std::string() : tokenizer_->bytes_of(id); },
           .closing = tokenizer().encode("\n</think>\n", false),
           .closing_of_line = tokenizer().encode("</think>\n", false)};
 }

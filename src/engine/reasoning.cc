@@ -5,6 +5,7 @@
 #include "engine/think_tags.h"
 
 namespace braid::engine {
+
 std::string ReasoningSplitter::take(size_t n) {
   std::string piece = held_.substr(0, n);
   held_.erase(0, n);

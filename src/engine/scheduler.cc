@@ -246,7 +246,7 @@ void Scheduler::drop_unwanted() {
   for (Stream& s : ended) end(s, Finish::cancelled);
 }
 
-// Tokens of the next piece of a prompt: those that Runner::prefill would take, or fewer up to a mark.
+// Tokens of the next piece of a prompt: a full one, or fewer up to a mark.
 int64_t Scheduler::Stream::piece(int64_t chunk) const {
   int64_t end = std::min(read + chunk, std::ssize(request.prompt));
   for (const int64_t mark : request.marks) {
@@ -326,9 +326,16 @@ std::vector<size_t> Scheduler::turns() {
   std::iota(order.begin(), order.end(), size_t{0});
   const bool steps = std::ranges::any_of(streams_, [](const Stream& s) { return !s.reading(); });
   shortest_first_ = steps && !shortest_first_;
-  if (shortest_first_)
-    std::ranges::stable_sort(order, {},
-                             [&](size_t i) { return std::ssize(streams_[i].request.prompt) - streams_[i].read; });
+  if (!shortest_first_) return order;
+  std::vector<std::pair<bool, int64_t>> keys;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    const Stream& s = streams_[i];
+    // Not before one whose piece it will find in the cache.
+    const auto shares = [&](const Stream& earlier) { return earlier.reading() && may_share(s, earlier); };
+    const bool waits = s.reading() && std::ranges::any_of(std::span(streams_).first(i), shares);
+    keys.emplace_back(waits, std::ssize(s.request.prompt) - s.read);
+  }
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return keys[i]; });
   return order;
 }
 

@@ -265,6 +265,29 @@ TEST(Scheduler, ShortPromptsPassLongOnes) {
   EXPECT_LT(of_long, 900);
 }
 
+// A shorter prompt that begins as a longer one before it does not pass it: it continues from what that has read.
+TEST(Scheduler, APromptThatSharesAPrefixDoesNotPass) {
+  LanguageModel model(support::data("tiny-chat"), {.numerics = Numerics::serving(DType::f32),
+                                                   .context = 1024,
+                                                   .sequences = 3,
+                                                   .memory = 64 << 20,
+                                                   .pass_seconds = 1e-9,
+                                                   .threads = 1});
+  Scheduler scheduler(model.runner());
+  scheduler.submit({.prompt = std::vector<int32_t>(200, 40), .generate = {.tokens_max = 200, .ignore_eos = true}});
+  for (int i = 0; i < 4; ++i) scheduler.pass();  // it steps, and the speed is known
+  std::vector<int32_t> longer(900, 41), shorter(longer.begin(), longer.begin() + 640);
+  longer.back() = 42;
+  shorter.push_back(43);
+  int64_t cached = -1;
+  scheduler.submit({.prompt = longer, .generate = {.tokens_max = 1, .ignore_eos = true}});
+  scheduler.submit({.prompt = shorter,
+                    .generate = {.tokens_max = 1, .ignore_eos = true},
+                    .on_end = [&](const Generated&, int64_t tokens) { cached = tokens; }});
+  while (cached < 0) scheduler.pass();
+  EXPECT_GE(cached, 512);
+}
+
 // Of requests with the same prompt, by name: how each ended, and how often.
 struct Endings {
   std::multiset<std::string> seen{};

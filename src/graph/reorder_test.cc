@@ -79,7 +79,7 @@ TEST(Reorder, CuthillMcKeeFindsTheBandOfAGrid) {
   for (int64_t i = 0; i < csr.rows; ++i)
     for (int64_t e = csr.rowptr[static_cast<size_t>(i)]; e < csr.rowptr[static_cast<size_t>(i) + 1]; ++e)
       widest = std::max<int64_t>(widest, std::abs(csr.col[static_cast<size_t>(e)] - i));
-  EXPECT_LE(widest, 2 * kSide);
+  EXPECT_LE(widest, kSide + 1);
 }
 
 // Cliques, as components of their own and in a ring, where label propagation may join neighbours.

@@ -13,15 +13,13 @@ namespace {
 using nlohmann::ordered_json;
 
 // Without lines that are billing headers and the like: they differ in every request.
-std::string without_headers(std::string text) {
-  for (size_t line = 0; line < text.size();) {
-    const size_t next = std::min(text.find('\n', line), text.size() - 1) + 1;
-    if (text.compare(line, 12, "x-anthropic-") == 0)
-      text.erase(line, next - line);
-    else
-      line = next;
+std::string without_headers(const std::string& text) {
+  std::string out;
+  for (size_t line = 0, next = 0; line < text.size(); line = next) {
+    next = std::min(text.find('\n', line), text.size() - 1) + 1;
+    if (text.compare(line, 12, "x-anthropic-") != 0) out.append(text, line, next - line);
   }
-  return text;
+  return out;
 }
 
 std::string text_of_content(const ordered_json& content, bool system) {

@@ -44,9 +44,9 @@ std::optional<int64_t> Fields::integer(const char* name, int64_t least, int64_t 
   const auto value = number(name, static_cast<double>(least), static_cast<double>(most));
   if (!value) return std::nullopt;
   const ordered_json& given = *find(name);
-  // A double has no room for every whole number.
-  if (given.is_number_unsigned() && given.get<uint64_t>() > uint64_t{INT64_MAX})
-    refuse(fmt::format("'{}' is not a number from {} to {}", name, least, most), name);
+  // A double has no room for every whole number: 2^63 - 1 is 2^63.
+  const bool beyond = given.is_number_unsigned() ? given.get<uint64_t>() > uint64_t{INT64_MAX} : *value >= 0x1p63;
+  if (beyond) refuse(fmt::format("'{}' is not a number from {} to {}", name, least, most), name);
   if (given.is_number_integer()) return given.get<int64_t>();
   if (*value != static_cast<double>(static_cast<int64_t>(*value)))
     refuse(fmt::format("'{}' is not a whole number", name), name);

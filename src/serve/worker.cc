@@ -60,6 +60,7 @@ class AnswerText {
 struct RequestClock {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   double started = 0, first = -1, last = -1;  // its first pass, first and last token; -1: none yet
+  int64_t tokens = 0;                         // that came; an end token does not
 
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); }
   void token(Latencies& all) {
@@ -71,8 +72,9 @@ struct RequestClock {
       all.between.add(now - last);
     }
     last = now;
+    ++tokens;
   }
-  void end(Latencies& all, int64_t tokens) const {
+  void end(Latencies& all) const {
     const double now = seconds();
     all.whole.add(now);
     all.queue.add(started);
@@ -172,7 +174,7 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
       const bool cancelled = generated.finish == engine::Finish::cancelled && !text->stopped();
       const bool aborted = cancelled || !error.empty();
       ++(aborted ? counters_.aborted : cut ? counters_.cut : counters_.stopped);
-      if (!aborted) clock->end(counters_.latencies, generated.timings.generated_tokens);
+      if (!aborted) clock->end(counters_.latencies);
       counters_.prompt_tokens += generated.timings.prompt_tokens + cached;
       counters_.cached_tokens += cached;
       counters_.generated_tokens += generated.timings.generated_tokens;

@@ -80,7 +80,7 @@ void refuse_foreign(const Recipe& recipe) {
   for (size_t i = 0; i < given.size(); ++i) {
     const std::string& word = given[i].first;
     const bool foreign = std::ranges::any_of(
-        kForeign, [&](std::string_view name) { return name.ends_with('.') ? word.starts_with(name) : word == name; });
+        kForeign, [&](std::string_view own) { return own.back() == '.' ? word.starts_with(own) : word == own; });
     if (!foreign || given[i].second == defaults[i].second) continue;
     fail(word, {.what = "does not go with objective = \"graph\"",
                 .got = given[i].second,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -180,13 +181,41 @@ std::vector<std::string> idle_words(const Recipe& recipe) {
   if (recipe.checkpoint.merge == 1) lines.emplace_back("checkpoint.merge = 1 does nothing: a mean is of two or more");
   if (recipe.eval.every == 0 && !recipe.eval.data.empty())
     lines.emplace_back("eval.data does nothing without eval.every");
+  const GraphRecipe &g = recipe.graph, plain;
+  for (const auto& [word, model, set] : {std::tuple("graph.heads", "gat", g.heads > plain.heads),
+                                         {"graph.kernels", "monet", g.kernels > plain.kernels},
+                                         {"graph.eps", "gin", g.eps != plain.eps}}) {
+    if (set && recipe.objective == "graph" && g.model != model)
+      lines.push_back(fmt::format("{} does nothing in {}, only in {}", word, g.model, model));
+  }
   if (recipe.loss.mtp_steps > 1 && recipe.loss.mtp_scale == 0)
     lines.emplace_back("loss.mtp_steps does nothing without loss.mtp_scale");
   return lines;
 }
 
+namespace {
+
+// Of tables whose part of training is off: every word that differs from its default.
+void note_tables(const Recipe& recipe, std::vector<std::string>& lines) {
+  const std::tuple<const char*, bool, const char*> tables[] = {
+      {"graph.", true, "objective = \"graph\""},
+      {"distill.", recipe.distill.teacher.empty(), "distill.teacher"},
+      {"preference.", recipe.preference.kind == "none", "preference.kind"},
+      {"rollout.", recipe.rollout.environments.empty(), "rollout.environments"}};
+  const auto given = words_of(recipe), defaults = words_of(Recipe{});
+  for (size_t i = 0; i < given.size(); ++i) {
+    for (const auto& [table, off, needs] : tables) {
+      if (off && given[i].first.starts_with(table) && given[i].second != defaults[i].second)
+        lines.push_back(fmt::format("{} = {} does nothing without {}", given[i].first, given[i].second, needs));
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& config) {
   std::vector<std::string> lines = idle_words(recipe);
+  note_tables(recipe, lines);
   if (!config.loop && (recipe.loop.mean > 0 || recipe.loop.backward > 0))
     lines.emplace_back("loop.mean and loop.backward do nothing: the model has no recurrent depth");
   bool routes = false, selects = false;
