@@ -11,6 +11,7 @@
 #include "apps/bench_runs.h"
 #include "apps/best_roofs.h"
 #include "apps/version.h"
+#include "io/ordered_json.h"
 #include "math/codes_dot.h"
 #include "report/table.h"
 #include "report/units.h"

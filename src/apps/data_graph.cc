@@ -217,7 +217,7 @@ int data_graph(const DataGraphArgs& o) {
   std::string text = fmt::format("{}: {}", printable(o.out), graph::describe(stats));
   if (!o.order.empty()) text += reorder(data, o.order, result);
   graph::write_graph(o.out, data);
-  print_result(o.json, std::move(result), text);
+  print_result(o.json, result, text);
   return 0;
 }
 
