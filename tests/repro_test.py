@@ -1,6 +1,6 @@
-"""braid repro goldfish, recompute and gemstones: six models on corpora that have canaries as often as they say, and with
+"""braid repro goldfish, recompute, gemstones, alcop and eda: six models on corpora that have canaries as often as they say, and with
 --recall what they recall of them; memory and operations of each policy of recomputation; a law that predicts the size it has
-not seen, beside the entropy of its source.
+not seen, beside the entropy of its source; regrets that are those of stored times; recipes of synthesis ordered on what is held out.
 
 usage: repro_test.py BRAID [--recall]
 """
@@ -183,6 +183,80 @@ class Alcop(Case):
         self.assertOneLine(braid("repro", "alcop", "--heights", 48), "--heights")
         if not json.loads(braid("info", "--machine", "--json").stdout)["gpus"]:
             self.assertOneLine(braid("repro", "alcop"), "no GPU")
+
+
+class Eda(Case):
+    DATA = ROOT / "bench/data/eda"
+    STORED = ROOT / "bench/results/eda.csv"
+    TIMES = ("predict_seconds", "batch_once_seconds", "batch_each_seconds")
+
+    def study(self, *words):
+        done = braid("repro", "eda", "--data", self.DATA, "--json", *words)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        study = json.loads(done.stdout)
+        for name in self.TIMES:
+            self.assertGreater(study["times"].pop(name), 0)
+        return study
+
+    def test_a_small_study(self):
+        folder = self.new_folder()
+        study = self.study("--quick", "-t", 2, "--csv", folder / "e.csv", "--svg", folder / "e.svg")
+        tables = sorted(self.DATA.glob("*.csv"))
+        labels = {t.stem: list(csv.DictReader(t.read_text().splitlines())) for t in tables}
+        self.assertEqual((study["designs"], study["recipes"]), (40, 200))
+        self.assertEqual(study["results"], sum(map(len, labels.values())))
+        self.assertEqual(study["distinct"], sum(len({row["same"] for row in rows}) for rows in labels.values()))
+        rows = list(csv.DictReader((folder / "e.csv").read_text().splitlines()))
+        sizes = {}
+        for row in rows:
+            sizes.setdefault((row["design"], row["held_out"]), int(row["samples"]))
+            self.assertTrue(-1 <= float(row["spearman"] or 0) <= 1)
+            for k in (1, 2, 3, 5, 10):
+                self.assertGreaterEqual(float(row[f"chance_{k}"]), 0)
+        held = {d for d, part in sizes if part != "unseen recipes"}
+        self.assertFalse(held & {d for d, part in sizes if part == "unseen recipes"})
+        families = {d.rpartition("-")[0] for d in held}
+        seen = {d.rpartition("-")[0] for d, part in sizes if part == "unseen recipes"}
+        self.assertFalse(families & seen)  # sizes of one circuit are on one side
+        for (design, part), count in sizes.items():
+            self.assertLessEqual(count, len({row["same"] for row in labels[design]}), design)
+        tool = sum(float(row["ms"]) for d in held for row in labels[d]) / 1000
+        self.assertGreaterEqual(study["times"]["tool_seconds"] + 1e-6, tool)  # a design of few results is not scored
+        self.assertIn("unseen designs", (folder / "e.svg").read_text())
+        self.assertEqual(self.study("--quick", "-t", 1), study)  # threads change no bit
+        self.assertIn("abc took", braid("repro", "eda", "--data", self.DATA, "--quick").stdout)
+
+    def test_the_stored_study(self):
+        """What docs/graphs.md says of bench/results/eda.csv."""
+        orders = {}
+        for row in csv.DictReader(self.STORED.read_text().splitlines()):
+            if row["spearman"]:
+                orders.setdefault((row["held_out"], row["target"]), []).append(row)
+        stored = json.loads(self.STORED.with_suffix(".json").read_text())
+        for told in stored["rows"]:
+            rows = orders[told["held_out"], told["target"]]
+            self.assertEqual(told["orders"], len(rows))
+            mean = sum(float(r["spearman"]) for r in rows) / len(rows)
+            self.assertAlmostEqual(told["spearman"], mean, 4)
+            for place, k in enumerate((1, 2, 3, 5, 10, 20)):
+                self.assertAlmostEqual(told["regret"][place], sum(float(r[f"regret_{k}"]) for r in rows) / len(rows), 5)
+                if told["held_out"] == "unseen recipes":
+                    self.assertLess(told["regret"][place], told["chance_regret"][place])
+            if told["held_out"] == "unseen recipes":
+                self.assertGreater(told["spearman"], 0.49 if told["target"] == "area" else 0.6)
+                self.assertGreater(told["spearman"], told["step_counts"] + 0.05)
+
+    def test_refusals(self):
+        folder = self.new_folder()
+        for words, says in [(["--data", folder / "none"], "recipes.txt"), (["--folds", 5], "--folds"), (["--epochs", 0], "--epochs")]:
+            self.assertOneLine(braid("repro", "eda", *words), says)
+        (folder / "recipes.txt").write_text("b rw\n")
+        self.assertOneLine(braid("repro", "eda", "--data", folder), "has no designs")
+        (folder / "a-1.csv").write_text("recipe,ands,levels,area,delay,same,ms\n0,1,1,2,1,0,5\n")
+        (folder / "a-1.aig").write_text("aag 3 2 0 1 1\n2\n4\n6\n6 7 5\n")
+        self.assertOneLine(braid("repro", "eda", "--data", folder), "in a circle")
+        (folder / "a-1.aig").write_text("aag 3 2 0 1 1\n2\n4\n6\n6 2 5\n")
+        self.assertOneLine(braid("repro", "eda", "--data", folder), "none or all")
 
 
 if __name__ == "__main__":
