@@ -106,7 +106,8 @@ void QorModel::take(std::span<const int32_t> samples, bool once) {
   if (spec_.network.circuits && designs != designs_) {
     // Large batches have all designs every time: then timing the ways to multiply pays.
     const auto all = std::count(split_.held_designs.begin(), split_.held_designs.end(), 0);
-    circuits_ = circuits_of(labels_, designs, std::ssize(designs) == all ? sparse::Use::often : sparse::Use::once);
+    circuits_ = circuits_of(labels_, designs, spec_.network.kind,
+                            std::ssize(designs) == all ? sparse::Use::often : sparse::Use::once);
   }
   designs_ = std::move(designs);
   picks_ = picks_of(labels_, recipes, places, std::ssize(designs_));
@@ -151,7 +152,8 @@ double QorModel::step(int64_t number) {
 std::vector<Values> QorModel::predict(int32_t design, int threads) {
   Ctx ctx{.arena = arena_, .threads = threads};
   const int32_t designs[] = {design};
-  const Circuits circuits = spec_.network.circuits ? circuits_of(labels_, designs, sparse::Use::once) : Circuits{};
+  const Circuits circuits =
+      spec_.network.circuits ? circuits_of(labels_, designs, spec_.network.kind, sparse::Use::once) : Circuits{};
   std::vector<int32_t> recipes(labels_.recipes.size());
   std::iota(recipes.begin(), recipes.end(), 0);
   const Picks picks = picks_of(labels_, recipes, std::vector<int32_t>(recipes.size(), 0), 1);

@@ -67,7 +67,7 @@ std::vector<gnn::LayerParam> params_of(const QorSpec& s) {
   return all;
 }
 
-Circuits circuits_of(const Labels& labels, std::span<const int32_t> designs, sparse::Use use) {
+Circuits circuits_of(const Labels& labels, std::span<const int32_t> designs, gnn::Kind kind, sparse::Use use) {
   graph::Csr edges, members;
   Circuits circuits;
   for (const int32_t design : designs) {
@@ -86,7 +86,7 @@ Circuits circuits_of(const Labels& labels, std::span<const int32_t> designs, spa
   }
   edges.cols = members.cols = edges.rows;
   members.rows = std::ssize(designs);
-  circuits.edges = gnn::make_block(graph::make_graph(std::move(edges)), use);
+  circuits.edges = gnn::block_for(kind, {}, graph::make_graph(std::move(edges)), use);
   circuits.members = gnn::make_sampled_block(graph::make_graph(std::move(members)), use);
   return circuits;
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/answer_text.h"
+#include "engine/reasoning.h"
 #include "io/gguf.h"
 #include "io/json.h"
 #include "models/adapter_file.h"
