@@ -84,6 +84,10 @@ class Graphs(GraphCase):
         (self.folder / "ring.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 1\n4 1\n")
         self.refused("line 3: row is not a number from 1 to 3", "data", "graph", "ring.mtx", "-o", "m.safetensors")
         npy(self.folder / "x.npy", "f4", (5, 2), [0] * 10)
+        npy(self.folder / "nan.npy", "f4", "(6, 1)", [0, 1, 2, float("nan"), 4, 5])
+        self.refused("[features] feature 0 of node 3 is not finite; got nan", "data", "graph", "ring.txt", "-o", "m.safetensors", "--features", "nan.npy")
+        npy(self.folder / "far.npy", "i8", "(6,)", [0, 1, 2, 0, 1, 10 ** 9])
+        self.refused("[a class] out of range; got 1000000000; expected -1 to 1048575", "data", "graph", "ring.txt", "-o", "m.safetensors", "--labels", "far.npy")
         self.refused("another number of nodes; got 5", "data", "graph", "ring.txt", "-o", "m.safetensors", "--features", "x.npy")
 
     def held_out(self, out):

@@ -181,8 +181,7 @@ graph::GraphData read(const DataGraphArgs& o) {
   }
   if (!o.classes.empty()) {
     for (const int64_t y : io::Npy(o.classes).integers()) {
-      if (y < -1 || y > graph::kMost)
-        fail(printable(o.classes), {.what = "is not a class", .got = std::to_string(y), .expected = "-1 or more"});
+      within("a class", static_cast<double>(y), -1, graph::kMostClasses - 1);
       data.y.push_back(static_cast<int32_t>(y));
     }
     need_nodes(o.classes, std::ssize(data.y), nodes);

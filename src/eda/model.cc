@@ -28,6 +28,7 @@ std::vector<Scale> scales_of(const Labels& labels, const Split& split) {
     const auto n = static_cast<double>(samples.size());
     for (size_t t = 0; t < kTargetCount && n > 0; ++t) {
       std::vector<double> values;
+      values.reserve(samples.size());
       for (const Sample& s : samples)
         values.push_back(labels.designs[d].outcomes[static_cast<size_t>(s.recipe)].values[t]);
       scales[d].mean[t] = std::accumulate(values.begin(), values.end(), 0.0) / n;

@@ -44,7 +44,7 @@ struct Circuits {
   gnn::Block edges{}, members{};  // row c of `members`: the nodes of circuit c
   std::vector<float> x{};         // [nodes, kFeatures]
 };
-// With what layers of `kind` read of them.
+// With the values and blocks of edges that layers of `kind` need.
 Circuits circuits_of(const Labels& labels, std::span<const int32_t> designs, gnn::Kind kind, sparse::Use use);
 
 // Some samples: which row of circuits each has, and its steps.

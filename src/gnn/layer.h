@@ -34,7 +34,7 @@ struct LayerSpec {
 
 // Whether a layer reads Block::plain and Block::looped.
 bool needs_edge_blocks(Kind kind, const Rewrites& rewrites);
-// A whole graph with what layers of a kind read beside it.
+// A whole graph, with the values and blocks of edges that layers of a kind need.
 Block block_for(Kind kind, const Rewrites& rewrites, graph::Graph graph, sparse::Use use = sparse::Use::often);
 // Whether the product of a layer goes before its aggregation, by what a training step costs.
 bool product_first(const LayerSpec& spec, const Block& block);

@@ -13,7 +13,6 @@ namespace braid::graph {
 namespace {
 
 // The largest class: the width of the last layer.
-constexpr int64_t kMostClasses = 1 << 20;
 
 struct Tensors {
   const std::vector<io::StoredTensor>& list;
@@ -80,11 +79,8 @@ int64_t read_features(const Tensors& tensors, const char* name, int64_t rows, st
                          .expected = fmt::format("[{}, features]", rows)});
   values.resize(static_cast<size_t>(x.count()));
   std::memcpy(values.data(), x.data, static_cast<size_t>(x.bytes()));
-  const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
-  if (bad == values.end()) return x.dim(1);
-  const int64_t at = bad - values.begin();
-  fail(tensors.where, {.what = fmt::format("feature {} of node {} is not finite", at % x.dim(1), at / x.dim(1)),
-                       .got = fmt::format("{}", *bad)});
+  check_features(values, x.dim(1), tensors.where);
+  return x.dim(1);
 }
 
 // Of `count` nodes or graphs, as `each` says.
@@ -166,6 +162,14 @@ void drop_empty_graphs(GraphData& data) {
 }
 
 }  // namespace
+
+void check_features(std::span<const float> x, int64_t width, std::string_view where) {
+  const auto bad = std::find_if(x.begin(), x.end(), [](float v) { return !std::isfinite(v); });
+  if (bad == x.end()) return;
+  const int64_t at = bad - x.begin();
+  fail(where, {.what = fmt::format("feature {} of node {} is not finite", at % width, at / width),
+               .got = fmt::format("{}", *bad)});
+}
 
 GraphData graph_of(const std::vector<io::StoredTensor>& list, const std::string& where, Task task) {
   const Tensors tensors{list, where};

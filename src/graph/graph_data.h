@@ -13,7 +13,9 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/graph.h"
@@ -37,6 +39,10 @@ struct GraphData {
   int64_t nodes() const { return features > 0 ? std::ssize(x) / features : graph.cols(); }
   bool bipartite() const { return features_dst > 0; }
 };
+
+inline constexpr int64_t kMostClasses = 1 << 20;
+// Error, naming the first, unless all are finite. [nodes, width]
+void check_features(std::span<const float> x, int64_t width, std::string_view where);
 
 GraphData read_graph(const std::filesystem::path& path, Task task = Task::node);
 // The same from the tensors of a file; `where` names it.

@@ -10,6 +10,7 @@ namespace braid::graph {
 void write_graph(const std::filesystem::path& path, const GraphData& data) {
   const Csr& csr = data.graph.in;
   const auto n = csr.rows;
+  if (!data.x.empty()) check_features(data.x, data.features, "features");
   std::vector<io::TensorSpec> specs = {{"rowptr", DType::i64, {n + 1}}, {"col", DType::i64, {csr.edges()}}};
   if (!data.y.empty()) {
     const int64_t count = std::ssize(data.y);
