@@ -72,14 +72,17 @@ class Model:
             lines.write_text("".join(json.dumps(answer) + "\n" for answer in answers))
             found = json.loads(self.run("eval", small, "--kl", self.model, "--jsonl", lines, "-c", 4096,
                                         "--json"))
+            # What the model was taught has little surprise in it: else something untrained is among the tokens.
+            assert found["base_perplexity"] < 1.1, found
             bytes_of = lambda path: sum(f.stat().st_size for f in pathlib.Path(path).glob("*.safetensors"))
             return {"format": format, "bytes": bytes_of(small), **{k: v for k, v in found.items() if isinstance(v, float)}}
 
     def answer(self, messages):
-        """The last answer of a conversation after all before it, both as the model reads them."""
-        whole, before = self.render(messages), self.render(messages[:-1]) + "<|im_start|>assistant\n"
+        """The last answer of a conversation after all before it, both as the model reads them. The prompt opens the
+        thinking or closes it, as the template does, and training ends with the end token: only what is between counts."""
+        opened = "<think>\n" if messages[-1].get("reasoning_content") else "<think></think>"
+        whole, before = self.render(messages), self.render(messages[:-1]) + "<|im_start|>assistant\n" + opened
         assert whole.startswith(before)
-        # Training ends with the end token: what follows it belongs to the next turn.
         return {"prompt": before, "completion": whole[len(before):].removesuffix("\n")}
 
     def render(self, messages):
