@@ -204,8 +204,8 @@ int parse_and_run(int argc, char** argv) {
   const std::string asked = names_group(first) ? first + " " + second : first;
   const std::string near = sys::nearest(asked, known);
   fail(where, {.what = first[0] == '-' ? "unknown option" : "unknown subcommand",
-                        .got = printable(asked),
-                        .hint = near.empty() ? "braid --help" : "braid " + near});
+               .got = printable(asked),
+               .hint = near.empty() ? "braid --help" : "braid " + near});
 }
 
 int report(const std::string& text, int code) {
