@@ -175,7 +175,7 @@ void print_eda_json(const EdaArgs& o, const EdaStudy& s) {
                               {"batch_each_seconds", first.batch.each}};
   const ordered_json j = {{"designs", s.labels.designs.size()},
                           {"recipes", s.labels.recipes.size()},
-                          {"results", first.results},
+                          {"results", s.labels.designs.size() * s.labels.recipes.size()},
                           {"distinct", first.distinct},
                           {"folds", s.folds},
                           {"model", o.model},
@@ -207,16 +207,18 @@ int repro_eda(EdaArgs o) {
   EdaStudy study{.labels = eda::read_labels(o.data), .folds = o.folds};
   sys::catch_requests_to_stop();
   sys::end_at_second_interrupt();
-  report::Progress progress("training", 0);
   for (size_t f = 0; f < o.folds.size(); ++f) {
-    const auto done = [&](int64_t step, int64_t) { progress.at(step); };
+    std::optional<report::Progress> progress;
+    const auto done = [&](int64_t step, int64_t steps) {
+      if (!progress) progress.emplace(fmt::format("fold {} of {}", f + 1, o.folds.size()), steps);
+      progress->at(step);
+    };
     std::optional<eda::FoldResult> result = eda::run_fold(study.labels, o.spec, o.folds[f], done);
     if (!result) return 128 + sys::caught_signal();
     study.scores.insert(study.scores.end(), result->scores.begin(), result->scores.end());
     study.alone.insert(study.alone.end(), result->alone.begin(), result->alone.end());
     study.results.push_back(std::move(*result));
   }
-  progress.wipe();
   if (!o.csv.empty()) io::write_text_file(o.csv, eda_csv(study));
   if (!o.svg.empty()) io::write_text_file(o.svg, eda_svg(study));
   o.json ? print_eda_json(o, study) : print_study(o, study);

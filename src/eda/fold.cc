@@ -66,10 +66,7 @@ std::optional<FoldResult> run_fold(const Labels& labels, const ModelSpec& spec, 
   const auto epoch = static_cast<size_t>(steps / spec.epochs);
   FoldResult result{.scores = scores_of(labels, split, predictions(labels, model, spec.threads)),
                     .alone = scores_of(labels, split, predictions(labels, alone, spec.threads)),
-                    .results = std::ssize(labels.designs) * std::ssize(labels.recipes),
                     .distinct = std::ssize(split.samples),
-                    .trained = std::count_if(split.samples.begin(), split.samples.end(),
-                                             [](const Sample& s) { return s.part == Part::trained; }),
                     .parameters = model.parameters(),
                     .first_loss = mean_of(losses, 0, epoch),
                     .last_loss = mean_of(losses, losses.size() - epoch, losses.size())};

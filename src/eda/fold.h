@@ -12,8 +12,7 @@ namespace braid::eda {
 
 struct FoldResult {
   std::vector<Score> scores{}, alone{};  // of the network, and of one that sees no circuits
-  int64_t results = 0, distinct = 0;     // of all designs and recipes; those that are samples
-  int64_t trained = 0, parameters = 0;   // samples; of the network
+  int64_t distinct = 0, parameters = 0;  // samples of all designs; of the network
   double first_loss = 0, last_loss = 0;  // means over the first and last epoch
   QorModel::BatchCost batch{};
   // All recipes on the designs that are held out: of one thread, and the tool's CPU time.

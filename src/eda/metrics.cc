@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "math/solve.h"
 #include "sys/check.h"
 
 namespace braid::eda {
@@ -91,29 +92,17 @@ std::vector<double> least_squares(const std::vector<std::vector<double>>& rows, 
                                   double ridge) {
   CHECK(!rows.empty() && rows.size() == values.size(), "{} rows, {} values", rows.size(), values.size());
   const size_t width = rows[0].size() + 1;
-  // Normal equations, [width][width + 1].
-  std::vector<std::vector<double>> a(width, std::vector<double>(width + 1));
+  std::vector<double> a(width * width), b(width);  // normal equations
   for (size_t r = 0; r < rows.size(); ++r) {
     const auto at = [&](size_t i) { return i + 1 == width ? 1 : rows[r][i]; };
     for (size_t i = 0; i < width; ++i) {
-      for (size_t j = 0; j < width; ++j) a[i][j] += at(i) * at(j);
-      a[i][width] += at(i) * values[r];
+      for (size_t j = 0; j < width; ++j) a[i * width + j] += at(i) * at(j);
+      b[i] += at(i) * values[r];
     }
   }
-  for (size_t i = 0; i + 1 < width; ++i) a[i][i] += ridge;
-  for (size_t i = 0; i < width; ++i) {  // positive definite: no pivots
-    for (size_t below = i + 1; below < width; ++below) {
-      const double factor = a[below][i] / a[i][i];
-      for (size_t j = i; j <= width; ++j) a[below][j] -= factor * a[i][j];
-    }
-  }
-  std::vector<double> weights(width);
-  for (size_t i = width; i-- > 0;) {
-    double rest = a[i][width];
-    for (size_t j = i + 1; j < width; ++j) rest -= a[i][j] * weights[j];
-    weights[i] = rest / a[i][i];
-  }
-  return weights;
+  for (size_t i = 0; i + 1 < width; ++i) a[i * width + i] += ridge;
+  CHECK(solve_rows(a, b, static_cast<int64_t>(width)), "a ridge of {}", ridge);
+  return b;
 }
 
 }  // namespace braid::eda

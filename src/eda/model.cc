@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "core/philox.h"
 #include "sparse/race.h"
 #include "train/graph_weights.h"
 #include "train/schedule.h"
@@ -54,16 +53,10 @@ QorModel::QorModel(const Labels& labels, const Split& split, const ModelSpec& sp
   params_ = masters_.own(train::tensors_of(shapes));
   std::vector<Param*> list;
   for (size_t i = 0; i < shapes.size(); ++i) {
-    const models::MasterTensor& t = masters_.tensors()[i];
-    params_[i].role = t.role;
+    params_[i].role = masters_.tensors()[i].role;
     list.push_back(&params_[i]);
-    const RandomKey key{.seed = static_cast<uint64_t>(spec.seed), .stream = static_cast<uint32_t>(i)};
-    float* values = masters_.values().data() + t.offset;
-    for (int64_t at = 0; at < t.count(); ++at) {
-      const float u = 2 * uniform(philox(key, static_cast<uint64_t>(at / 4))[static_cast<size_t>(at % 4)]) - 1;
-      values[at] = static_cast<float>(shapes[i].value) + static_cast<float>(shapes[i].bound) * u;
-    }
   }
+  train::initialise(masters_, shapes, spec.seed);
   masters_.round(1);
   network_ = std::make_unique<QorNetwork>(spec_.network, params_);
   const train::OptimizerRecipe recipe{.lr = spec.lr, .beta2 = 0.99, .weight_decay = spec.weight_decay};

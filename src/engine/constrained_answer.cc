@@ -14,11 +14,11 @@ std::string_view unmarked(std::string_view bytes) {
   return bytes.starts_with(grammar::kTagMark) ? bytes.substr(1) : bytes;
 }
 
-bool has_tag(const grammar::TokenTrie& trie) {
+int32_t tag_of(const grammar::TokenTrie& trie) {
   for (int32_t id = 0; id < trie.size(); ++id) {
-    if (unmarked(trie.bytes(id)) == kThinkBegin) return true;
+    if (unmarked(trie.bytes(id)) == kThinkBegin) return id;
   }
-  return false;
+  return -1;
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ ConstrainedAnswer::ConstrainedAnswer(std::shared_ptr<const grammar::Constraint> 
     : constraint_(std::move(constraint)),
       matcher_(constraint_),
       tags_(thinking),
-      tag_is_a_token_(thinking == Thinking::may_open && has_tag(constraint_->trie())) {}
+      tag_(thinking == Thinking::may_open ? tag_of(constraint_->trie()) : -1) {}
 
 void ConstrainedAnswer::mask(std::span<float> logits, int64_t tokens_left) {
   const int64_t left = constraint_->may_be_cut() ? -1 : tokens_left;
@@ -49,15 +49,16 @@ void ConstrainedAnswer::mask_opening(std::span<float> logits, int64_t tokens_lef
   } else {
     std::ranges::fill(logits, kNever);
   }
-  const auto tokens = std::min<int64_t>(std::ssize(logits), constraint_->trie().size());
-  for (int32_t id = 0; id < tokens; ++id) {
-    if (opens(id)) logits[static_cast<size_t>(id)] = free[static_cast<size_t>(id)];
-  }
+  const auto allow = [&](int32_t id) {
+    if (static_cast<size_t>(id) < logits.size() && opens(id))
+      logits[static_cast<size_t>(id)] = free[static_cast<size_t>(id)];
+  };
+  if (tag_ >= 0) return allow(tag_);
+  for (int32_t id = 0; id < constraint_->trie().size(); ++id) allow(id);
 }
 
 bool ConstrainedAnswer::opens(int32_t id) const {
   const std::string_view bytes = unmarked(constraint_->trie().bytes(id));
-  if (tag_is_a_token_) return bytes == kThinkBegin && tags_.after(bytes).state == Thinking::open;
   if (bytes.empty() || kThinkBegin.find(bytes[0]) == kThinkBegin.npos) return false;
   return tags_.after(bytes).state != Thinking::none && std::ranges::count(constraint_->trie().ends(), id) == 0;
 }

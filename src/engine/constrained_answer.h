@@ -33,7 +33,7 @@ class ConstrainedAnswer {
   std::shared_ptr<const grammar::Constraint> constraint_;
   grammar::Matcher matcher_;  // of the answer, without what `tags_` holds
   ThinkTags tags_;
-  bool tag_is_a_token_;
+  int32_t tag_;  // the token <think>; -1: none, or it may not come
 };
 
 }  // namespace braid::engine

@@ -83,8 +83,8 @@ std::string LanguageModel::render(const nlohmann::ordered_json& messages, const 
 
 Thinking LanguageModel::thinking_after(std::string_view prompt, std::optional<bool> think) {
   if (ends_in_think(prompt)) return Thinking::open;
-  const bool closed = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1).ends_with("</think>");
-  const bool thinks = runner_->config().family == "nemotron-nas" || (template_ && template_->mentions("</think>"));
+  const bool closed = prompt.substr(0, prompt.find_last_not_of(kThinkSpace) + 1).ends_with(kThinkEnd);
+  const bool thinks = runner_->config().family == "nemotron-nas" || (template_ && template_->mentions(kThinkEnd));
   return thinks && !closed && think.value_or(true) ? Thinking::may_open : Thinking::none;
 }
 

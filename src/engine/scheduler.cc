@@ -324,8 +324,8 @@ int64_t Scheduler::tokens_of(const Stream& s, int64_t budget) const {
 std::vector<size_t> Scheduler::turns() {
   std::vector<size_t> order(streams_.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  const bool steps = std::ranges::any_of(streams_, [](const Stream& s) { return !s.reading(); });
-  shortest_first_ = steps && !shortest_first_;
+  const auto reading = static_cast<size_t>(std::ranges::count_if(streams_, &Stream::reading));
+  shortest_first_ = reading > 1 && reading < streams_.size() && !shortest_first_;
   if (!shortest_first_) return order;
   std::vector<std::pair<bool, int64_t>> keys;
   for (size_t i = 0; i < streams_.size(); ++i) {

@@ -1,5 +1,5 @@
 // Where an answer stands: before its thinking, inside it, or past it. Tags may be one token or many, so only the text
-// is examined; engine/reasoning.h splits by the same rules.
+// is examined. engine/reasoning.h, which splits what is shown, also takes a second <think> that follows the first.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -14,8 +14,4 @@ namespace braid::puzzle {
 // `first` of a linear variant with that map, rounded to the type of the files.
 Values fitted_linear(Parent& parent, size_t index, const Values& first, std::span<const DistillRow> rows, int threads);
 
-// x of a x = b for a symmetric positive definite a [n, n]: every row of b [m, n] is solved for in place. Returns false
-// where a is not definite.
-bool solve_rows(std::vector<double>& a, std::vector<double>& b, int64_t n);
-
 }  // namespace braid::puzzle

@@ -168,11 +168,13 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
                                       .think_if_possible = true};
   const std::string prompt =
       continued ? render_continued(model, messages, options, *continued) : render_folding(model, messages, options);
-  asked.work.thinking = continued ? is_thinking(*continued) : engine::ends_in_think(prompt);
-  const engine::Thinking of_text = asked.work.thinking ? engine::Thinking::open : engine::Thinking::none;
-  asked.work.request.generate.thinking = continued ? of_text : model.thinking_after(prompt, rendering.think);
+  engine::Thinking& thinking = asked.work.request.generate.thinking;
+  if (!continued)
+    thinking = model.thinking_after(prompt, rendering.think);
+  else if (is_thinking(*continued))
+    thinking = engine::Thinking::open;
   // What is added to a text begins in its middle: its first newlines are part of it, and no <think> opens there.
-  asked.work.splits_thinking = !continued || asked.work.thinking;
+  asked.work.splits_thinking = !continued || thinking == engine::Thinking::open;
   asked.work.request.prompt = model.tokenizer().encode(prompt, false);
   const auto tokens = f.integer("max_completion_tokens", 1, kTokensMax), older = f.integer("max_tokens", 1, kTokensMax);
   if (!rules.limited) return asked;

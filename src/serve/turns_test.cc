@@ -69,7 +69,7 @@ Turn ask(Engine& e, const ordered_json& body) {
     turn.processed.insert(turn.processed.end(), out.ids.begin(), out.ids.end());
     turn.processed.pop_back();  // sampled but not read
     text::StreamDecoder decoder(e.model.tokenizer(), false);
-    engine::ReasoningSplitter splitter(asked.work.thinking);
+    engine::ReasoningSplitter splitter(asked.work.request.generate.thinking == engine::Thinking::open);
     std::string text;
     for (const int32_t id : out.ids) text += e.model.is_silent(id) ? "" : decoder.push(id);
     auto parts = splitter.push(text + decoder.finish());
@@ -261,8 +261,9 @@ TEST(Continued, ThePromptEndsWithTheMessage) {
     const Asked asked = asked_of(text);
     EXPECT_EQ(e.model.tokenizer().decode(asked.work.request.prompt, false),
               std::string("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think></think>") + text);
-    EXPECT_EQ(asked.work.thinking, std::string(text) == "<think>\n17") << text;
-    EXPECT_EQ(asked.work.splits_thinking, asked.work.thinking) << text;
+    const bool thinks = asked.work.request.generate.thinking == engine::Thinking::open;
+    EXPECT_EQ(thinks, std::string(text) == "<think>\n17") << text;
+    EXPECT_EQ(asked.work.splits_thinking, thinks) << text;
   }
   EXPECT_THROW(asked_of(" "), ApiError);
 }

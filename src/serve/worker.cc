@@ -21,7 +21,7 @@ class AnswerText {
   AnswerText(engine::LanguageModel& model, const Work& work)
       : model_(model),
         decoder_(model.tokenizer(), false),
-        splitter_(work.thinking),
+        splitter_(work.request.generate.thinking == engine::Thinking::open),
         stops_(work.stops),
         splits_(work.splits_thinking) {}
 

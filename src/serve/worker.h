@@ -21,7 +21,6 @@ constexpr const char* kStopping = "the server is stopping";  // the error of req
 struct Work {
   engine::Request request{};    // its callbacks are the worker's
   bool splits_thinking = true;  // false: the text is a continuation as it is
-  bool thinking = false;        // the prompt ends inside <think>
   bool progress = false;        // report how much of the prompt is read
   std::vector<std::string> stops{};
 };

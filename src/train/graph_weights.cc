@@ -76,14 +76,13 @@ constexpr std::string_view kForeign[] = {"init",        "config",  "tokenizer", 
 
 // Every word that differs from its default and would be ignored.
 void refuse_foreign(const Recipe& recipe) {
-  const auto given = words_of(recipe), defaults = words_of(Recipe{});
-  for (size_t i = 0; i < given.size(); ++i) {
-    const std::string& word = given[i].first;
-    const bool foreign = std::ranges::any_of(
-        kForeign, [&](std::string_view own) { return own.back() == '.' ? word.starts_with(own) : word == own; });
-    if (!foreign || given[i].second == defaults[i].second) continue;
+  for (const auto& [word, value] : changed_words(recipe)) {
+    const auto names = [&word = word](std::string_view own) {
+      return own.back() == '.' ? word.starts_with(own) : word == own;
+    };
+    if (std::ranges::none_of(kForeign, names)) continue;
     fail(word, {.what = "does not go with objective = \"graph\"",
-                .got = given[i].second,
+                .got = value,
                 .hint = word == "dropout" ? "graph.dropout" : "leaving it out"});
   }
   const GraphRecipe &g = recipe.graph, plain;
@@ -135,7 +134,7 @@ GraphWeights::GraphWeights(const Recipe& recipe, const std::vector<gnn::LayerPar
   need_memory(state_bytes(recipe, count).sum(), 0, sys::memory_available());
   params_ = masters_.own(tensors_of(params));
   for (Param& p : params_) p.role = masters_.tensor_of(p).role;
-  recipe.graph.init.empty() ? initialise(params) : load(recipe.graph.init);
+  recipe.graph.init.empty() ? initialise(masters_, params, recipe.seed) : load(recipe.graph.init);
   masters_.round(1);
 }
 
@@ -159,11 +158,11 @@ void GraphWeights::load(const fs::path& path) {
   }
 }
 
-void GraphWeights::initialise(const std::vector<gnn::LayerParam>& params) {
+void initialise(models::MasterWeights& masters, const std::vector<gnn::LayerParam>& params, int64_t seed) {
   for (size_t i = 0; i < params.size(); ++i) {
-    const models::MasterTensor& t = masters_.tensors()[i];
-    const RandomKey key{.seed = static_cast<uint64_t>(recipe_.seed), .stream = static_cast<uint32_t>(i)};
-    float* values = masters_.values().data() + t.offset;
+    const models::MasterTensor& t = masters.tensors()[i];
+    const RandomKey key{.seed = static_cast<uint64_t>(seed), .stream = static_cast<uint32_t>(i)};
+    float* values = masters.values().data() + t.offset;
     for (int64_t at = 0; at < t.count(); ++at) {
       const float u = 2 * uniform(philox(key, static_cast<uint64_t>(at / 4))[static_cast<size_t>(at % 4)]) - 1;
       values[at] = static_cast<float>(params[i].value) + static_cast<float>(params[i].bound) * u;

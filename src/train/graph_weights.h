@@ -22,6 +22,9 @@ gnn::NetworkSpec network_of(const Recipe& recipe, int64_t features, int64_t clas
 // The tensors of a network, as files have them.
 std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>& params);
 
+// Draws them, from the numbers of their places.
+void initialise(models::MasterWeights& masters, const std::vector<gnn::LayerParam>& params, int64_t seed);
+
 class GraphWeights {
  public:
   // From graph.init, or at random. The recipe outlives this.
@@ -36,7 +39,6 @@ class GraphWeights {
 
  private:
   void load(const std::filesystem::path& path);
-  void initialise(const std::vector<gnn::LayerParam>& params);
 
   const Recipe& recipe_;
   models::MasterWeights masters_;

@@ -202,11 +202,10 @@ void note_tables(const Recipe& recipe, std::vector<std::string>& lines) {
       {"distill.", recipe.distill.teacher.empty(), "distill.teacher"},
       {"preference.", recipe.preference.kind == "none", "preference.kind"},
       {"rollout.", recipe.rollout.environments.empty(), "rollout.environments"}};
-  const auto given = words_of(recipe), defaults = words_of(Recipe{});
-  for (size_t i = 0; i < given.size(); ++i) {
+  for (const auto& [word, value] : changed_words(recipe)) {
     for (const auto& [table, off, needs] : tables) {
-      if (off && given[i].first.starts_with(table) && given[i].second != defaults[i].second)
-        lines.push_back(fmt::format("{} = {} does nothing without {}", given[i].first, given[i].second, needs));
+      if (off && word.starts_with(table))
+        lines.push_back(fmt::format("{} = {} does nothing without {}", word, value, needs));
     }
   }
 }

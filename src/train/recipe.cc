@@ -495,6 +495,13 @@ std::vector<std::pair<std::string, std::string>> words_of(const Recipe& recipe) 
   return list;
 }
 
+std::vector<std::pair<std::string, std::string>> changed_words(const Recipe& recipe) {
+  auto changed = words_of(recipe);
+  const auto defaults = words_of(Recipe{});
+  std::erase_if(changed, [&, i = size_t{0}](const auto& word) mutable { return word == defaults[i++]; });
+  return changed;
+}
+
 std::string to_toml(const Recipe& recipe, bool explain) {
   Printer printer{explain, {}};
   each_word(recipe, printer);

@@ -199,6 +199,9 @@ data::DataSpec data_spec(const Recipe& recipe);
 // Every word with its value as JSON, for the manifest of a checkpoint (manifest.h).
 std::vector<std::pair<std::string, std::string>> words_of(const Recipe& recipe);
 
+// Those that differ from their defaults.
+std::vector<std::pair<std::string, std::string>> changed_words(const Recipe& recipe);
+
 // TOML that reads back as the same recipe; with `explain`, the meaning of every word in a comment.
 std::string to_toml(const Recipe& recipe, bool explain);
 
