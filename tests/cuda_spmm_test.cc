@@ -1,8 +1,10 @@
-// spmm's GPU rows against its reference: every message and reduction, odd widths, a hub of several pieces, empty rows
-// at both ends, sources that no edge names and that hold NaN. Small integers make sums exact, so there every row must
-// equal the reference bit for bit.
+// spmm's GPU rows against its reference: every message and reduction, odd widths, a hub of several pieces, parallel
+// edges, empty rows at both ends, sources that no edge names and that hold NaN. Small integers make sums exact, so
+// there every row must equal the reference bit for bit.
 #include "cuda_fixture.h"
 #include "kernels/spmm/spmm.h"
+#include "kernels/spmm/spmm_pack.h"
+#include "kernels/spmm/spmm_tiles.h"
 
 namespace braid {
 namespace {
@@ -48,6 +50,7 @@ class CudaSpmmTest : public CudaTest {
       if (rows > 1 && (i == 0 || i == rows - 1)) degree = 0;
       for (int64_t e = 0; e < degree; ++e)
         g.col.push_back(static_cast<int32_t>(draw(std::max<int64_t>(1, sources - 1))));
+      std::sort(g.col.end() - degree, g.col.end());
       g.rowptr.push_back(g.edges());
     }
     for (int64_t e = 0; e < g.edges(); ++e) g.order.push_back(static_cast<int32_t>(g.edges() - 1 - e));
@@ -63,7 +66,15 @@ class CudaSpmmTest : public CudaTest {
     return t;
   }
 
-  // Runs one row, twice, and compares it with the reference.
+  SpmmTileViews on_gpu_too(const SpmmTileViews& v) {
+    return {.window = on_gpu(v.window),
+            .source = on_gpu(v.source),
+            .begin = on_gpu(v.begin),
+            .cell = on_gpu(v.cell),
+            .edge = on_gpu(v.edge)};
+  }
+
+  // Runs one row, twice, the second time with the rows by degree, and compares it with the reference.
   void hold(const TestGraph& g, int64_t width, EdgeOp f, Reduce reduce, const char* row, const Extras& with) {
     SCOPED_TRACE(testing::Message() << row << " op " << static_cast<int>(f) << " reduce " << static_cast<int>(reduce)
                                     << " width " << width << " values " << with.values);
@@ -93,10 +104,17 @@ class CudaSpmmTest : public CudaTest {
     op.self_row = op.self ? 1 : 0;
     reference(op);
     for (View* v : {&op.rowptr, &op.col, &op.order, &op.x, &op.x_scale, &op.edge, &op.self, &op.add}) *v = on_gpu(*v);
+    const SpmmTiles tiles = tile_spmm(view_of(g.rowptr.data(), {g.rows() + 1}), view_of(g.col.data(), {g.edges()}));
+    const SpmmTileViews tile_views = on_gpu_too(tiles.views());
+    const std::vector<int32_t> by_degree = rows_by_degree(view_of(g.rowptr.data(), {g.rows() + 1}));
+    op.tiles = &tile_views;
     std::vector<double> first;
     for (int repeat = 0; repeat < 2; ++repeat) {
       op.y = result(with.y, {g.rows(), width});
-      if (repeat == 1) op.tuning.longest = g.longest();
+      if (repeat == 1) {
+        op.tuning.longest = g.longest();
+        op.by_degree = on_gpu(view_of(by_degree.data(), {g.rows()}));
+      }
       if (picks) op.arg = result(DType::i32, {g.rows(), width});
       launch(op, row);
       const std::vector<double> got = back(op.y);
@@ -169,6 +187,29 @@ TEST_F(CudaSpmmTest, GraphsOfEveryShape) {
       }
     }
     hold(g, 9, EdgeOp::sub, Reduce::max, "cuda_sr", {.integers = true});
+  }
+}
+
+// Values are split in two: what is left out is about 2^-17 of a term. Integers are exact.
+TEST_F(CudaSpmmTest, DenseTiles) {
+  struct Size {
+    int64_t rows, sources, hub;
+  };
+  for (const Size& s : {Size{1, 1, 1}, {16, 9, 40}, {17, 300, 700}, {143, 90, 2600}, {40, 4000, 9000}}) {
+    const TestGraph g = graph_of(s.rows, s.sources, s.hub);
+    for (const int64_t width : {8, 16, 24, 32, 40, 64, 72, 128, 200, 256}) {
+      const Extras with{.x = DType::bf16, .integers = true};
+      hold(g, width, EdgeOp::mul, Reduce::sum, "cuda_tiles", with);
+      hold(g, width, EdgeOp::copy_x, Reduce::sum, "cuda_tiles", with);
+    }
+    for (const EdgeOp f : {EdgeOp::mul, EdgeOp::copy_x}) {
+      for (const Reduce reduce : {Reduce::sum, Reduce::mean}) {
+        for (const bool scale : {false, true}) {
+          hold(g, 40, f, reduce, "cuda_tiles", {.x = DType::bf16, .order = true, .scale = scale, .own = true});
+          hold(g, 64, f, reduce, "cuda_tiles", {.x = DType::bf16, .y = DType::bf16, .scale = scale, .own = true});
+        }
+      }
+    }
   }
 }
 

@@ -2,7 +2,7 @@
 # Everything that needs a GPU, in ten minutes: build, rows against references, compute-sanitizer, roofs and benches.
 #   tools/gpu_check.sh [--built] [OUT]     OUT: output folder (default: bench/results)
 # --built: build/cuda is used as it is, for a GPU machine without Braid's packages (its libraries: LD_LIBRARY_PATH).
-# Writes OUT/<gpu>-<date>.json and OUT/{spmm,alcop}-<gpu>.{json,csv,svg}, and prints a short table. Exit code 0 only if
+# Writes OUT/<gpu>-<date>.json and OUT/{spmm,spmm-bf16,alcop}-<gpu>.{json,csv,svg}, and prints a short table. Exit code 0 only if
 # there was a GPU and everything passed.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
@@ -40,13 +40,15 @@ say "roofs"
 build/cuda/bin/braid info --machine --json >build/cuda/machine.json || failed+=(roofs)
 
 say "benches"
-bench() {
-  local base=$out/$1-${gpu#nvidia-}
+bench() {  # NAME COMMAND...: braid repro COMMAND
+  local base=$out/$1-${gpu#nvidia-} name=$1
+  shift
   rm -f "$base".{json,csv,svg}
-  build/cuda/bin/braid repro "$@" --rounds 9 --csv "$base.csv" --svg "$base.svg" --json >"$base.json" || failed+=("$1")
+  build/cuda/bin/braid repro "$@" --rounds 9 --csv "$base.csv" --svg "$base.svg" --json >"$base.json" || failed+=("$name")
 }
-bench spmm --device cuda --widths 1,2,4,8,16,32,64,128,256
-bench alcop
+bench spmm spmm --device cuda --widths 1,2,4,8,16,32,64,128,256
+bench spmm-bf16 spmm --device cuda --dtype bf16 --widths 8,16,32,64,128,256
+bench alcop alcop
 
 python3 - "$result" "${failed[*]:-}" <<'PY'
 import json, subprocess, sys

@@ -33,7 +33,7 @@ using nlohmann::ordered_json;
 
 struct ReproSpmmArgs {
   std::vector<int64_t> widths = {1, 2, 4, 8, 16, 32, 64, 128};
-  std::string csv, svg, device = "cpu";
+  std::string csv, svg, device = "cpu", dtype = "f32";
   int64_t rounds = 7;
   bool quick = false, tune = false, json = false;
 };
@@ -46,7 +46,6 @@ const char* column_name(size_t column) {
 }
 
 constexpr size_t kSell = 4;
-
 struct SpmmCell {
   std::string graph;
   int64_t width = 0;
@@ -147,10 +146,7 @@ int repro_table(const ReproSpmmArgs& o) {
     graphs.push_back({{"graph", g.name}, {"tile_density", tiles.density}, {"tile_reuse", tiles.reuse}});
     for (const int64_t width : o.widths) cells.push_back(measure_cell(g.name, csr, width, o));
     progress.wipe();
-    if (!o.json)
-      fmt::print("{}: {}; as dense tiles of 16 x 8 {:.1f}% full, {:.2f} edges share a fetched row ({:.0f} would pay)\n",
-                 g.name, graph::describe(graph::stats_of(csr)), 100 * tiles.density, tiles.reuse,
-                 sparse::Condensed::kLeastReuse);
+    if (!o.json) fmt::print("{}: {}; {}\n", g.name, graph::describe(graph::stats_of(csr)), sparse::describe(tiles));
   }
   if (!o.csv.empty()) io::write_text_file(o.csv, csv_of(cells));
   if (!o.svg.empty()) io::write_text_file(o.svg, svg_of(cells));
@@ -228,7 +224,10 @@ int repro_spmm(const ReproSpmmArgs& o) {
   if (o.device != "cpu" && o.device != "cuda")
     fail("--device", {.what = "no such device", .got = printable(o.device), .expected = "cpu or cuda"});
   if (o.device == "cuda" && o.tune) fail("--tune", {.what = "does not go with --device cuda"});
-  if (o.device == "cuda") return repro_spmm_on_gpu({o.widths, o.csv, o.svg, o.rounds, o.quick, o.json});
+  if (o.dtype != "f32" && (o.dtype != "bf16" || o.device == "cpu"))
+    fail("--dtype", {.what = "no such features", .got = printable(o.dtype), .expected = "f32, or bf16 on a GPU"});
+  const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;
+  if (o.device == "cuda") return repro_spmm_on_gpu({o.widths, o.csv, o.svg, o.rounds, dtype, o.quick, o.json});
   return o.tune ? repro_tree(o) : repro_table(o);
 }
 
@@ -239,6 +238,7 @@ Action setup_repro_spmm(Cli& cli) {
   cli.option("--widths", o->widths, "channels, a list");
   cli.option("--rounds", o->rounds, "in which each way runs once; medians are of them");
   cli.option("--device", o->device, "cpu, one thread; or cuda, its rows beside cuSPARSE");
+  cli.option("--dtype", o->dtype, "of the features: f32, or bf16 on a GPU");
   cli.option("--csv FILE", o->csv, "write the numbers; with --tune the samples");
   cli.option("--svg FILE", o->svg, "write a plot of the first graph");
   cli.flag("--tune", o->tune, "grow the tree that chooses, and print its regret on graphs left out");

@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "apps/version.h"
 #include "core/device/gpu.h"
 #include "graph/generate.h"
+#include "graph/reorder.h"
 #include "io/atomic_file.h"
 #include "report/curve.h"
 #include "report/progress.h"
 #include "report/table.h"
+#include "sparse/condense.h"
 #include "sparse/gpu_times.h"
 #include "sparse/samples.h"
 #include "sys/error.h"
@@ -46,24 +49,35 @@ struct GpuSpmmCell {
   }
 };
 
+// Communities of 64 nodes, whose numbers are mixed; put in order by label propagation where `ordered`.
+graph::Csr communities(int64_t nodes, bool ordered) {
+  graph::GraphData data = graph::block_model(
+      {.nodes = nodes, .classes = nodes / 64, .features = 1, .degree = 27, .homophily = 0.9, .seed = 1});
+  if (ordered) graph::permute(data, graph::reordered(data.graph, graph::NodeOrder::labels));
+  return std::move(data.graph.in);
+}
+
 std::vector<sparse::NamedGraph> gpu_graphs(bool quick) {
   if (quick)
     return {{"rmat10", [] { return graph::rmat_graph(10, 8, 1); }},
-            {"grid32", [] { return graph::grid_graph(32, 32); }}};
+            {"grid32", [] { return graph::grid_graph(32, 32); }},
+            {"blocks10_ordered", [] { return communities(1 << 10, true); }}};
   return {{"rmat16", [] { return graph::rmat_graph(16, 16, 1); }},
           {"er16", [] { return graph::uniform_graph(1 << 16, (int64_t{1} << 16) * 27 / 2, 1); }},
           {"grid512", [] { return graph::grid_graph(512, 512); }},
-          {"rmat18", [] { return graph::rmat_graph(18, 16, 1); }}};
+          {"rmat18", [] { return graph::rmat_graph(18, 16, 1); }},
+          {"blocks16", [] { return communities(1 << 16, false); }},
+          {"blocks16_ordered", [] { return communities(1 << 16, true); }}};
 }
 
-GpuSpmmCell measure_cell(const std::string& name, const graph::Csr& csr, int64_t width, int rounds) {
+GpuSpmmCell measure_cell(const std::string& name, const graph::Csr& csr, int64_t width, const SpmmOnGpu& o) {
   sparse::Problem problem(csr, width);
   return {.graph = name,
           .width = width,
           .flops = problem.flops(),
-          .bytes_least = problem.bytes_least(),
-          .bytes_most = problem.bytes_most(),
-          .times = sparse::times_on_gpu(problem, rounds)};
+          .bytes_least = problem.bytes_least(o.dtype),
+          .bytes_most = problem.bytes_most(o.dtype),
+          .times = sparse::times_on_gpu(problem, o.dtype, static_cast<int>(o.rounds))};
 }
 
 std::string csv_of(const std::vector<GpuSpmmCell>& cells) {
@@ -80,8 +94,8 @@ std::string csv_of(const std::vector<GpuSpmmCell>& cells) {
 }
 
 // Of the first graph.
-std::string svg_of(const std::vector<GpuSpmmCell>& cells, const std::string& gpu) {
-  report::Curve curve{.title = "spmm on " + cells[0].graph + ", " + gpu + ", measured",
+std::string svg_of(const std::vector<GpuSpmmCell>& cells, const std::string& gpu, DType dtype) {
+  report::Curve curve{.title = "spmm on " + cells[0].graph + ", " + gpu + ", " + name_of(dtype) + ", measured",
                       .x_label = "channels",
                       .y_label = "GFLOP/s",
                       .log_y = true,
@@ -97,7 +111,7 @@ std::string svg_of(const std::vector<GpuSpmmCell>& cells, const std::string& gpu
   return report::svg(curve);
 }
 
-void print_cells(const std::vector<GpuSpmmCell>& cells, const std::string& gpu, const GpuRoofs& roofs) {
+void print_cells(const std::vector<GpuSpmmCell>& cells, const std::string& gpu, DType dtype, const GpuRoofs& roofs) {
   std::vector<report::Column> columns = {{"graph"}, {"width", Align::right}};
   for (const GpuTime& t : cells[0].times) columns.push_back({t.name, Align::right});
   columns.push_back({"over cuSPARSE", Align::right});
@@ -113,17 +127,18 @@ void print_cells(const std::vector<GpuSpmmCell>& cells, const std::string& gpu, 
     table.row(std::move(row));
   }
   fmt::print(
-      "{}\nGFLOP/s of {}, F32, medians of interleaved rounds of ten recorded passes, * the row that is taken unless "
+      "{}\nGFLOP/s of {}, {} features, medians of interleaved rounds of ten recorded passes, * the row that is taken "
+      "unless "
       "told\n"
       "otherwise, and how many times as fast it is as the fastest of cuSPARSE: `cusparse` narrows the row pointers in\n"
       "every pass, `_alg2` and `_alg3` have narrow ones and the library's `preprocess` made beforehand.\n"
       "Bounds: the bytes with every source read once, and once per edge, at {:.0f} GB/s of a copy; the cache exceeds "
       "it.\n",
-      table.markdown(), gpu, roofs.copy_gbs);
+      table.markdown(), gpu, name_of(dtype), roofs.copy_gbs);
 }
 
-ordered_json json_of(const SpmmOnGpu& o, const std::vector<GpuSpmmCell>& cells, const std::string& gpu,
-                     const GpuRoofs& roofs) {
+ordered_json json_of(const SpmmOnGpu& o, const ordered_json& graphs, const std::vector<GpuSpmmCell>& cells,
+                     const std::string& gpu, const GpuRoofs& roofs) {
   ordered_json rows = ordered_json::array();
   for (const GpuSpmmCell& c : cells) {
     ordered_json row = {{"graph", c.graph}, {"width", c.width}};
@@ -139,8 +154,10 @@ ordered_json json_of(const SpmmOnGpu& o, const std::vector<GpuSpmmCell>& cells, 
   return {{"what", "measured by braid repro spmm --device cuda"},
           {"braid", fmt::format("{} (commit {})", build().version, build().commit)},
           {"gpu", gpu},
+          {"features", name_of(o.dtype)},
           {"rounds", o.rounds},
           {"copy_gbs", roofs.copy_gbs},
+          {"graphs", graphs},
           {"gflops", rows}};
 }
 
@@ -153,22 +170,27 @@ int repro_spmm_on_gpu(const SpmmOnGpu& o) {
   const std::string& gpu = all[0].name;
   const GpuRoofs roofs = measure_gpu_roofs(all[0].number);
   std::vector<GpuSpmmCell> cells;
+  ordered_json graphs = ordered_json::array();
   const auto named = gpu_graphs(o.quick);
   report::Progress progress("timing", std::ssize(named) * std::ssize(o.widths));
   for (const sparse::NamedGraph& g : named) {
     const graph::Csr csr = g.make();
+    const sparse::Condensed tiles = sparse::condensed(csr);
+    graphs.push_back({{"graph", g.name}, {"tile_density", tiles.density}, {"tile_reuse", tiles.reuse}});
+    progress.wipe();
+    if (!o.json) fmt::print("{}: {}; {}\n", g.name, graph::describe(graph::stats_of(csr)), sparse::describe(tiles));
     for (const int64_t width : o.widths) {
       progress.at(std::ssize(cells));
-      cells.push_back(measure_cell(g.name, csr, width, static_cast<int>(o.rounds)));
+      cells.push_back(measure_cell(g.name, csr, width, o));
     }
   }
   progress.wipe();
   if (!o.csv.empty()) io::write_text_file(o.csv, csv_of(cells));
-  if (!o.svg.empty()) io::write_text_file(o.svg, svg_of(cells, gpu));
+  if (!o.svg.empty()) io::write_text_file(o.svg, svg_of(cells, gpu, o.dtype));
   if (o.json) {
-    fmt::print("{}\n", json_of(o, cells, gpu, roofs).dump(1));
+    fmt::print("{}\n", json_of(o, graphs, cells, gpu, roofs).dump(1));
   } else {
-    print_cells(cells, gpu, roofs);
+    print_cells(cells, gpu, o.dtype, roofs);
   }
   return 0;
 }

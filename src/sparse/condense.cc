@@ -1,5 +1,7 @@
 #include "sparse/condense.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -21,6 +23,11 @@ Condensed condensed(const graph::Csr& csr) {
   c.reuse = static_cast<double>(csr.edges()) / static_cast<double>(kCols * c.tiles);
   c.density = c.reuse / kRows;
   return c;
+}
+
+std::string describe(const Condensed& tiles) {
+  return fmt::format("as dense tiles of 16 x 8 {:.1f}% full, {:.2f} edges share a fetched row ({:.0f} would pay)",
+                     100 * tiles.density, tiles.reuse, Condensed::kLeastReuse);
 }
 
 }  // namespace braid::sparse

@@ -2,6 +2,7 @@
 // the sources of a window anew, so that its edges fall into few tiles of 16 x 8.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "graph/csr.h"
 
@@ -16,5 +17,7 @@ struct Condensed {
   static constexpr double kLeastReuse = 2;
 };
 Condensed condensed(const graph::Csr& csr);
+std::string describe(
+    const Condensed& tiles);  // "as dense tiles of 16 x 8 3.1% full, 0.50 edges share a fetched row (2 would pay)"
 
 }  // namespace braid::sparse

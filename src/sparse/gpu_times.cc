@@ -6,7 +6,7 @@
 namespace braid::sparse {
 
 #if !BRAID_CUDA
-std::vector<GpuTime> times_on_gpu(Problem&, int) {
+std::vector<GpuTime> times_on_gpu(Problem&, DType, int) {
   fail_environment("--device", {.what = "this build has no CUDA", .hint = "cmake --preset cuda"});
 }
 #endif

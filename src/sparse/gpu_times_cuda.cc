@@ -7,6 +7,9 @@
 
 #include "core/device/gpu_impl.cuh"
 #include "core/device/gpu_watch.cuh"
+#include "core/ref.h"
+#include "kernels/spmm/spmm_pack.h"
+#include "kernels/spmm/spmm_tiles.h"
 #include "sparse/gpu_times.h"
 #include "sparse/race.h"
 #include "sys/check.h"
@@ -16,19 +19,30 @@ namespace {
 
 constexpr int kPasses = 10;  // of a recording
 
-// The tensors of a problem, on the GPU.
+// F32 numbers in BF16.
+std::vector<Bf16> rounded(const View& v) {
+  std::vector<Bf16> out;
+  for (int64_t i = 0; i < v.count(); ++i) out.push_back(to_bf16(v.as<float>()[i]));
+  return out;
+}
+
+// The tensors of a problem, on the GPU. `library_edge`: of the type of x.
 struct OnGpu {
   GpuRuntime& gpu;
   std::vector<std::byte*> taken{};
-  MutView rowptr, col, x, edge, y;
+  MutView rowptr, col, by_degree, x, edge, y, library_edge;
+  SpmmTileViews tiles;
 
-  OnGpu(GpuRuntime& runtime, const Problem& p)
+  OnGpu(GpuRuntime& runtime, const Problem& p, DType features)
       : gpu(runtime),
         rowptr(copy(p.csr().rowptr_view())),
         col(copy(p.csr().col_view())),
-        x(copy(p.x().view())),
+        by_degree(copy(graph::Csr::ids_view(rows_by_degree(p.csr().rowptr_view())))),
+        x(copy(p.x().view(), features)),
         edge(copy(p.edge().view())),
-        y(copy(p.y().view())) {}
+        y(copy(p.y().view())),
+        library_edge(features == DType::f32 ? edge : copy(p.edge().view(), features)),
+        tiles(copy(tile_spmm(p.csr().rowptr_view(), p.csr().col_view()))) {}
   OnGpu(const OnGpu&) = delete;
   OnGpu& operator=(const OnGpu&) = delete;
   ~OnGpu() {
@@ -38,6 +52,17 @@ struct OnGpu {
     const MutView device = take(host.dtype, host.shape);
     gpu.upload(host, device);
     return device;
+  }
+  MutView copy(const View& host, DType dtype) {
+    return dtype == DType::f32 ? copy(host) : copy(view_of(rounded(host).data(), host.shape));
+  }
+  SpmmTileViews copy(const SpmmTiles& host) {
+    const SpmmTileViews v = host.views();
+    return {.window = copy(v.window),
+            .source = copy(v.source),
+            .begin = copy(v.begin),
+            .cell = copy(v.cell),
+            .edge = copy(v.edge)};
   }
   MutView take(DType dtype, const Shape& shape) {
     taken.push_back(gpu.memory().take(shape.count() * size_of(dtype)));
@@ -53,11 +78,11 @@ class Prepared {
     std::vector<int32_t> narrow(csr.rowptr.begin(), csr.rowptr.end());
     const MutView rowptr = at.copy(view_of(narrow.data(), {std::ssize(narrow)}));
     const int64_t width = at.x.dim(1);
-    cuda_check(cusparseCreateCsr(&a_, csr.rows, csr.cols, csr.edges(), rowptr.data, at.col.data, at.edge.data,
-                                 CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_32F),
+    const cudaDataType type = at.x.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+    cuda_check(cusparseCreateCsr(&a_, csr.rows, csr.cols, csr.edges(), rowptr.data, at.col.data, at.library_edge.data,
+                                 CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, type),
                "no matrix");
-    cuda_check(cusparseCreateDnMat(&x_, csr.cols, width, width, at.x.data, CUDA_R_32F, CUSPARSE_ORDER_ROW),
-               "no matrix");
+    cuda_check(cusparseCreateDnMat(&x_, csr.cols, width, width, at.x.data, type, CUSPARSE_ORDER_ROW), "no matrix");
     cuda_check(cusparseCreateDnMat(&y_, csr.rows, width, width, at.y.data, CUDA_R_32F, CUSPARSE_ORDER_ROW),
                "no matrix");
     size_t bytes = 0;
@@ -107,15 +132,24 @@ std::vector<Candidate> candidates(GpuRuntime& gpu, Ctx& ctx, OnGpu& at, const gr
                    .edge = at.edge,
                    .y = at.y,
                    .op = EdgeOp::mul,
-                   .tuning = {.longest = graph::stats_of(csr).most}};
-  const Row<SpmmFwd>& chosen = choose(ctx, op);
+                   .tuning = {.longest = graph::stats_of(csr).most},
+                   .tiles = &at.tiles};
   for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
     if (row.device != Device::cuda) continue;
     std::function<void()> pass;
     if (!refusal(row, op, Device::cuda)) pass = [&ctx, &row, op] { run_row(ctx, op, row); };
     list.push_back(
-        {.time = {.name = row.name, .chosen = &row == &chosen, .library = row.name == std::string("cusparse")},
-         .pass = std::move(pass)});
+        {.time = {.name = row.name, .library = row.name == std::string("cusparse")}, .pass = std::move(pass)});
+  }
+  SpmmFwd sorted = op;
+  sorted.by_degree = at.by_degree;
+  const Row<SpmmFwd>& chosen = choose(ctx, sorted);
+  for (const char* name : {"cuda_sr", "cuda_pr"}) {
+    const Row<SpmmFwd>& row = row_named<SpmmFwd>(name);
+    std::function<void()> pass;
+    if (!refusal(row, sorted, Device::cuda)) pass = [&ctx, &row, sorted] { run_row(ctx, sorted, row); };
+    list.push_back(
+        {.time = {.name = name + std::string("_by_degree"), .chosen = &row == &chosen}, .pass = std::move(pass)});
   }
   for (const auto& [name, algorithm] :
        {std::pair{"cusparse_alg2", CUSPARSE_SPMM_CSR_ALG2}, std::pair{"cusparse_alg3", CUSPARSE_SPMM_CSR_ALG3}}) {
@@ -132,21 +166,24 @@ void check_result(GpuRuntime& gpu, const OnGpu& at, const Problem& p, const std:
   gpu.upload(p.y().view(), at.y);
   c.pass();
   gpu.download(at.y, host);
+  const float bound = c.time.library && at.x.dtype == DType::bf16 ? 2e-2f : 1e-3f;
   for (size_t i = 0; i < want.size(); ++i) {
     const float got = host.as<float>()[i];
-    CHECK(std::fabs(got - want[i]) <= 1e-3f * (1 + std::fabs(want[i])), "{}: element {} is {}, not {}", c.time.name, i,
+    CHECK(std::fabs(got - want[i]) <= bound * (1 + std::fabs(want[i])), "{}: element {} is {}, not {}", c.time.name, i,
           got, want[i]);
   }
 }
 
 }  // namespace
 
-std::vector<GpuTime> times_on_gpu(Problem& p, int rounds) {
+std::vector<GpuTime> times_on_gpu(Problem& p, DType features, int rounds) {
   GpuRuntime gpu;
+  if (features == DType::bf16)
+    store(p.x().mut(), to_doubles(view_of(rounded(p.x().view()).data(), p.x().view().shape)));
   p.run(ways()[0])();
   const auto* const y = p.y().view().as<float>();
   const std::vector<float> want(y, y + p.y().view().count());
-  OnGpu at(gpu, p);
+  OnGpu at(gpu, p, features);
   Arena arena;
   Ctx ctx{.arena = arena, .gpu = &gpu};
   std::vector<Candidate> list = candidates(gpu, ctx, at, p.csr());

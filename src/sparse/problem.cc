@@ -65,13 +65,14 @@ double Problem::pack_seconds() {
   return *std::min_element(times.begin(), times.end());
 }
 
-double Problem::bytes_least() const {
-  const auto edges = static_cast<double>(csr_.edges()), rows = static_cast<double>(csr_.rows);
-  return 8 * edges + 8 * (rows + 1) + 4 * static_cast<double>(width_) * (rows + static_cast<double>(touched_));
+double Problem::bytes_least(DType features) const {
+  const auto edges = static_cast<double>(csr_.edges()), rows = static_cast<double>(csr_.rows),
+             read = static_cast<double>(size_of(features) * touched_);
+  return 8 * edges + 8 * (rows + 1) + static_cast<double>(width_) * (4 * rows + read);
 }
 
-double Problem::bytes_most() const {
-  return bytes_least() + 4 * static_cast<double>(width_) * static_cast<double>(csr_.edges() - touched_);
+double Problem::bytes_most(DType features) const {
+  return bytes_least(features) + static_cast<double>(width_ * size_of(features) * (csr_.edges() - touched_));
 }
 
 }  // namespace braid::sparse

@@ -26,8 +26,8 @@ class Problem {
   double flops() const { return 2 * static_cast<double>(csr_.edges()) * static_cast<double>(width_); }
   // Bytes that a product moves if it reads each source once, and if it reads one per edge: CSR and the result are in
   // both.
-  double bytes_least() const;
-  double bytes_most() const;
+  double bytes_least(DType features = DType::f32) const;
+  double bytes_most(DType features = DType::f32) const;
 
   const graph::Csr& csr() const { return csr_; }
   int64_t width() const { return width_; }

@@ -8,6 +8,7 @@
 #include "kernels/spmm/spmm_pack.h"
 #include "kernels/spmm/spmm_ref.h"
 #include "kernels/spmm/spmm_rows.h"
+#include "kernels/spmm/spmm_tiles.h"
 
 namespace braid {
 namespace {
@@ -105,6 +106,16 @@ const char* cuda_plain_supports(const SpmmFwd& op) {
   return sr_supports(op);
 }
 
+const char* cuda_tiles_supports(const SpmmFwd& op) {
+  if (!op.tiles) return "no tiles of the graph";
+  if (!op.x || op.x.dtype != DType::bf16) return "not BF16";
+  const auto in_pieces = [](const auto& v) {  // of eight numbers, aligned
+    return !v || (v.strides[0] % 8 == 0 && reinterpret_cast<uintptr_t>(v.data) % 16 == 0);
+  };
+  if (op.y.dim(1) % 8 != 0 || !in_pieces(op.x) || !in_pieces(op.y)) return "channels that do not divide by eight";
+  return cuda_merge_supports(op);
+}
+
 const char* cusparse_supports(const SpmmFwd& op) {
   const int64_t edges = op.col.dim(0);
   if (edges == 0 || edges > std::numeric_limits<int32_t>::max()) return "no edges, or over 2^31";
@@ -136,6 +147,9 @@ void check_spmm(const SpmmFwd& op) {
         "{}: {} self from row {}, source {}", SpmmFwd::name, op.self.dim(0), op.self_row, op.self_source);
   CHECK(!op.pack || (op.pack->rows == rows && op.pack->edges == op.col.dim(0)), "{}: a pack of another graph",
         SpmmFwd::name);
+  CHECK(!op.tiles || (op.tiles->window.dim(0) == (rows + SpmmTileViews::kRows - 1) / SpmmTileViews::kRows + 1 &&
+                      op.tiles->cell.dim(0) == op.col.dim(0) && op.tiles->window.device == op.col.device),
+        "{}: tiles of another graph", SpmmFwd::name);
   CHECK(picks(op.reduce) || (!op.arg && !op.add), "{}: arg and add go with max and min", SpmmFwd::name);
 }
 
@@ -166,6 +180,11 @@ std::span<const Row<SpmmFwd>> SpmmFwd::rows() {
        .numerics = "cuda_segments",
        .supports = &cuda_plain_supports,
        .run = kHasCuda ? &spmm_fwd_cuda_eb_pr : nullptr,
+       .device = Device::cuda},
+      {.name = "cuda_tiles",
+       .numerics = "cuda_tiles",
+       .supports = &cuda_tiles_supports,
+       .run = kHasCuda ? &spmm_fwd_cuda_tiles : nullptr,
        .device = Device::cuda},
       {.name = "cusparse",
        .numerics = "cusparse",

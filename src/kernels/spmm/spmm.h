@@ -23,6 +23,7 @@ inline bool picks(Reduce reduce) { return reduce == Reduce::max || reduce == Red
 inline constexpr int64_t kSpmmPiece = 4096;  // edges
 
 struct SpmmPack;                               // spmm_pack.h
+struct SpmmTileViews;                          // spmm_tiles.h
 inline constexpr int64_t kSpmmPackWidest = 8;  // channels that a pack serves: wider rows have as many sums in flight
 
 // How a call runs, which a measurement may choose (sparse/plan.h). It changes no bit.
@@ -33,9 +34,12 @@ struct SpmmTuning {
 };
 
 struct SpmmFwd {
-  View rowptr{};   // [R + 1] I64
-  View col{};      // [E] I32
-  View order{};    // [E] I32, where the values of an edge are; empty: in the order of `col`
+  View rowptr{};  // [R + 1] I64
+  View col{};     // [E] I32
+  View order{};   // [E] I32, where the values of an edge are; empty: in the order of `col`
+  // [R] I32, the rows by falling degree (spmm_pack.h), or empty. Rows that share a warp of a GPU are then about equally
+  // long; it changes no bit.
+  View by_degree{};
   View x{};        // [S, D] F32 or BF16, the sources; empty for copy_e
   View x_scale{};  // [S] F32 or empty: ones
   View edge{};     // [E, W] F32, D a multiple of W; empty for copy_x
@@ -48,18 +52,15 @@ struct SpmmFwd {
   EdgeOp op = EdgeOp::copy_x;
   Reduce reduce = Reduce::sum;
   SpmmTuning tuning{};
-  const SpmmPack* pack = nullptr;  // of this graph, if there is one: see spmm_pack.h
+  const SpmmPack* pack = nullptr;        // of this graph, if there is one: see spmm_pack.h
+  const SpmmTileViews* tiles = nullptr;  // as `pack`, where `col` is: see spmm_tiles.h
   static constexpr const char* name = "spmm_fwd";
   static constexpr auto fields() {
-    return std::tuple{in("rowptr", &SpmmFwd::rowptr, "R1"),
-                      in("col", &SpmmFwd::col, "E"),
-                      maybe("order", &SpmmFwd::order, "E"),
-                      maybe("x", &SpmmFwd::x, "S D"),
-                      maybe("x_scale", &SpmmFwd::x_scale, "S"),
-                      maybe("edge", &SpmmFwd::edge, "E W"),
-                      maybe("self", &SpmmFwd::self, "N"),
-                      maybe("add", &SpmmFwd::add, "R D"),
-                      out("y", &SpmmFwd::y, "R D"),
+    return std::tuple{in("rowptr", &SpmmFwd::rowptr, "R1"),     in("col", &SpmmFwd::col, "E"),
+                      maybe("order", &SpmmFwd::order, "E"),     maybe("by_degree", &SpmmFwd::by_degree, "R"),
+                      maybe("x", &SpmmFwd::x, "S D"),           maybe("x_scale", &SpmmFwd::x_scale, "S"),
+                      maybe("edge", &SpmmFwd::edge, "E W"),     maybe("self", &SpmmFwd::self, "N"),
+                      maybe("add", &SpmmFwd::add, "R D"),       out("y", &SpmmFwd::y, "R D"),
                       optional_out("arg", &SpmmFwd::arg, "R D")};
   }
   double flops() const { return 2.0 * static_cast<double>(col.count()) * static_cast<double>(y.dim(1)); }

@@ -114,11 +114,11 @@ __global__ void __launch_bounds__(kThreads) sum_rows(const SpmmCall a, int log, 
   }
   const Group g = group_of(log, piece_blocks);
   if (g.number >= a.rows) return;
-  const int64_t begin = __ldg(a.rowptr + g.number), end = __ldg(a.rowptr + g.number + 1);
+  const int64_t row = nth_row(a, g.number), begin = __ldg(a.rowptr + row), end = __ldg(a.rowptr + row + 1);
   if (piece_blocks > 0 && end - begin > list.piece) return;
   Walk walk(a, g);
   walk.walk(a, g, begin, end);
-  walk.put(a, g.number, end - begin);
+  walk.put(a, row, end - begin);
 }
 
 template <class Walk>

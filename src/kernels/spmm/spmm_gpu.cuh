@@ -16,7 +16,7 @@ constexpr int kThreads = 256;  // of a block
 
 struct SpmmCall {
   const int64_t* rowptr;
-  const int32_t *col, *order;
+  const int32_t *col, *order, *by_degree;
   const float *x_scale, *edge, *self;
   const std::byte *x, *add;
   std::byte* y;
@@ -36,6 +36,7 @@ inline SpmmCall call_of(const SpmmFwd& op) {
   return {.rowptr = op.rowptr.as<int64_t>(),
           .col = op.col.as<int32_t>(),
           .order = op.order ? op.order.as<int32_t>() : nullptr,
+          .by_degree = op.by_degree ? op.by_degree.as<int32_t>() : nullptr,
           .x_scale = floats(op.x_scale),
           .edge = floats(op.edge),
           .self = floats(op.self),
@@ -170,6 +171,9 @@ __device__ inline int64_t row_of(const int64_t* rowptr, int64_t low, int64_t hig
   }
   return low;
 }
+
+// The row that is number `n`.
+__device__ inline int64_t nth_row(const SpmmCall& a, int64_t n) { return a.by_degree ? __ldg(a.by_degree + n) : n; }
 
 // What one edge contributes besides x: with one value per edge, the product of that and the scale of its source.
 __device__ inline float factor_of(const SpmmCall& a, int64_t e, int32_t j) {

@@ -57,10 +57,10 @@ __global__ void __launch_bounds__(kThreads)
   }
   const Group g = group_of(log, piece_blocks);
   if (g.number >= a.rows) return;
-  const int64_t begin = __ldg(a.rowptr + g.number), end = __ldg(a.rowptr + g.number + 1);
+  const int64_t row = nth_row(a, g.number), begin = __ldg(a.rowptr + row), end = __ldg(a.rowptr + row + 1);
   if (piece_blocks > 0 && end - begin > list.piece) return;
   const Values<V> sum = sum_run<X, V>(a, g, begin, end, c);
-  if (g.lane == 0) finish<X, V>(a, g.number, end - begin, c, sum);
+  if (g.lane == 0) finish<X, V>(a, row, end - begin, c, sum);
 }
 
 template <class X, int V>

@@ -9,34 +9,13 @@
 namespace braid {
 namespace {
 
-// Rows by falling degree, equal degrees in order: a counting sort, but for the few long rows.
-void sort_rows(SpmmPack& p, const int64_t* rowptr) {
-  std::vector<int64_t> begin(kSpmmPiece + 2, 0);  // of degree d: where its rows begin, from the longest on
-  const auto degree = [&](int64_t i) { return rowptr[i + 1] - rowptr[i]; };
-  std::vector<int32_t> longest;
-  for (int64_t i = 0; i < p.rows; ++i) {
-    if (degree(i) > kSpmmPiece) {
-      longest.push_back(static_cast<int32_t>(i));
-    } else {
-      ++begin[static_cast<size_t>(degree(i))];
-    }
-  }
-  p.long_rows = std::ssize(longest);
-  std::stable_sort(longest.begin(), longest.end(), [&](int32_t a, int32_t b) { return degree(a) > degree(b); });
-  p.row.assign(static_cast<size_t>(p.rows), 0);
-  p.length.assign(p.row.size(), 0);
-  std::copy(longest.begin(), longest.end(), p.row.begin());
-  int64_t next = p.long_rows;
-  for (int64_t d = kSpmmPiece; d >= 0; --d) {
-    const int64_t count = std::exchange(begin[static_cast<size_t>(d)], next);
-    next += count;
-  }
-  for (int64_t i = 0; i < p.rows; ++i) {
-    if (degree(i) <= kSpmmPiece)
-      p.row[static_cast<size_t>(begin[static_cast<size_t>(degree(i))]++)] = static_cast<int32_t>(i);
-  }
-  for (size_t k = 0; k < p.row.size(); ++k)
-    p.length[k] = static_cast<int32_t>(std::min(degree(p.row[k]), kSpmmPiece + 1));
+void sort_rows(SpmmPack& p, const View& rowptr) {
+  const auto* starts = rowptr.as<int64_t>();
+  const auto degree = [&](int32_t i) { return starts[i + 1] - starts[i]; };
+  p.row = rows_by_degree(rowptr);
+  p.long_rows = std::partition_point(p.row.begin(), p.row.end(), [&](int32_t i) { return degree(i) > kSpmmPiece; }) -
+                p.row.begin();
+  for (const int32_t i : p.row) p.length.push_back(static_cast<int32_t>(std::min(degree(i), kSpmmPiece + 1)));
   const int64_t missing = (SpmmPack::kLanes - (p.rows - p.long_rows) % SpmmPack::kLanes) % SpmmPack::kLanes;
   p.row.insert(p.row.end(), static_cast<size_t>(missing), -1);
   p.length.insert(p.length.end(), static_cast<size_t>(missing), 0);
@@ -44,11 +23,36 @@ void sort_rows(SpmmPack& p, const int64_t* rowptr) {
 
 }  // namespace
 
+// A counting sort, but for the few long rows.
+std::vector<int32_t> rows_by_degree(const View& rowptr) {
+  const auto* starts = rowptr.as<int64_t>();
+  const int64_t rows = rowptr.dim(0) - 1;
+  std::vector<int64_t> begin(kSpmmPiece + 1, 0);  // of degree d: where its rows begin, from the longest on
+  const auto degree = [&](int64_t i) { return starts[i + 1] - starts[i]; };
+  std::vector<int32_t> sorted;
+  for (int64_t i = 0; i < rows; ++i) {
+    if (degree(i) > kSpmmPiece) {
+      sorted.push_back(static_cast<int32_t>(i));
+    } else {
+      ++begin[static_cast<size_t>(degree(i))];
+    }
+  }
+  std::stable_sort(sorted.begin(), sorted.end(), [&](int32_t a, int32_t b) { return degree(a) > degree(b); });
+  int64_t next = std::ssize(sorted);
+  for (int64_t d = kSpmmPiece; d >= 0; --d) next += std::exchange(begin[static_cast<size_t>(d)], next);
+  sorted.resize(static_cast<size_t>(rows));
+  for (int64_t i = 0; i < rows; ++i) {
+    if (degree(i) <= kSpmmPiece)
+      sorted[static_cast<size_t>(begin[static_cast<size_t>(degree(i))]++)] = static_cast<int32_t>(i);
+  }
+  return sorted;
+}
+
 std::optional<SpmmPack> pack_spmm(const View& rowptr, const View& col, const View& edge, const View& order) {
   SpmmPack p{.rows = rowptr.dim(0) - 1, .edges = col.dim(0)};
   CHECK(!edge || (edge.dim(0) == p.edges && edge.count() == p.edges), "a pack has one value per edge");
   const auto* starts = rowptr.as<int64_t>();
-  sort_rows(p, starts);
+  sort_rows(p, rowptr);
   p.slice = {0};
   for (size_t k = static_cast<size_t>(p.long_rows); k < p.row.size(); k += SpmmPack::kLanes)
     p.slice.push_back(p.slice.back() + SpmmPack::kLanes * p.length[k]);

@@ -26,6 +26,9 @@ struct SpmmPack {
   int64_t slices() const { return std::ssize(slice) - 1; }
 };
 
+// The rows of a graph by falling degree, equal ones in order.
+std::vector<int32_t> rows_by_degree(const View& rowptr);
+
 // `edge` [E, 1] F32 or empty, in the order of `order` where there is one (as SpmmFwd). None where filling the slices
 // would take more than a quarter of the edges again.
 std::optional<SpmmPack> pack_spmm(const View& rowptr, const View& col, const View& edge = {}, const View& order = {});

@@ -19,6 +19,7 @@ void spmm_fwd_cuda_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspac
 void spmm_fwd_cuda_merge(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_fwd_cuda_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_fwd_cuda_eb_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+void spmm_fwd_cuda_tiles(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_fwd_cusparse(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_bwd_arg_columns(Ctx& ctx, const SpmmBwdArg& op, std::span<std::byte> workspace);
 

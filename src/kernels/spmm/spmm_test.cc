@@ -2,13 +2,17 @@
 // values near zero lose some more. BF16 outputs 1/64. Small integers are exact: there every row equals the reference.
 #include "kernels/spmm/spmm.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "kernels/spmm/spmm_pack.h"
 #include "kernels/spmm/spmm_ref.h"
+#include "kernels/spmm/spmm_tiles.h"
 
 namespace braid {
 namespace {
@@ -140,6 +144,42 @@ TEST(Spmm, ScalesSelfAndAddedRowsAreTermsOfARow) {
     Problem best(EdgeOp::copy_x, Reduce::max, width, 1);
     best.op.add = best.add.view();
     sweep(best.op, 5e-6);
+  }
+}
+
+// The edges of a tiling are those of the graph, once each, and no more tiles than the distinct sources of a window
+// fill.
+TEST(Spmm, TilesHoldEveryEdge) {
+  for (const int64_t rows : {1, 16, 23, 40}) {
+    TestGraph graph(rows, 17, 7);
+    for (int64_t i = 0; i < rows; ++i)
+      std::sort(graph.col.begin() + graph.rowptr[static_cast<size_t>(i)],
+                graph.col.begin() + graph.rowptr[static_cast<size_t>(i) + 1]);
+    const SpmmTiles t = tile_spmm(graph.rowptr_view(), graph.col_view());
+    ASSERT_EQ(std::ssize(t.window), (rows + 15) / 16 + 1);
+    ASSERT_EQ(std::ssize(t.source), 16 * t.tiles());
+    std::vector<int> seen(graph.col.size(), 0);
+    for (int64_t w = 0; w + 1 < std::ssize(t.window); ++w) {
+      std::map<std::pair<int32_t, int64_t>, int64_t> repeats;  // of a row and source
+      std::map<int32_t, int64_t> columns;                      // that a source needs
+      for (int64_t tile = t.window[static_cast<size_t>(w)]; tile < t.window[static_cast<size_t>(w) + 1]; ++tile) {
+        std::vector<int> cells(256, 0);
+        for (int32_t k = t.begin[static_cast<size_t>(tile)]; k < t.begin[static_cast<size_t>(tile) + 1]; ++k) {
+          const int32_t e = t.edge[static_cast<size_t>(k)], cell = t.cell[static_cast<size_t>(k)];
+          const int64_t row = 16 * w + cell / 16;
+          EXPECT_EQ(++cells[static_cast<size_t>(cell)], 1);
+          ++seen[static_cast<size_t>(e)];
+          EXPECT_TRUE(graph.rowptr[static_cast<size_t>(row)] <= e && e < graph.rowptr[static_cast<size_t>(row) + 1]);
+          const int32_t source = t.source[static_cast<size_t>(16 * tile + cell % 16)];
+          EXPECT_EQ(source, graph.col[static_cast<size_t>(e)]);
+          columns[source] = std::max(columns[source], ++repeats[{cell / 16, source}]);
+        }
+      }
+      int64_t wanted = 0;
+      for (const auto& [source, count] : columns) wanted += count;
+      EXPECT_EQ(t.window[static_cast<size_t>(w) + 1] - t.window[static_cast<size_t>(w)], (wanted + 15) / 16);
+    }
+    EXPECT_EQ(seen, std::vector<int>(seen.size(), 1));
   }
 }
 
