@@ -65,6 +65,18 @@ jsonl = "log.jsonl"
             got = self.run_in(f"mesh-{number}", "--ranks", ranks, *("parallel." + word for word in words))
             self.assertClose(got, one)
 
+    def test_biases_stay_whole_where_weights_are_divided(self):
+        config = json.loads((MODEL / "config.json").read_text())
+        small = {"n_routed_experts": 128, "moe_latent_size": 16, "moe_intermediate_size": 2, "num_nextn_predict_layers": 0,
+                 "moe_shared_expert_intermediate_size": 6}
+        (self.root / "many.json").write_text(json.dumps({**config, **small}))
+        words = ("init=", f"config={self.root / 'many.json'}", "batch=6", "loss.mtp_scale=0", "loss.capacity=0", "steps=6")
+        keys = ("loss", "load_balance")
+        one = self.run_in("one", *words, keys=keys)
+        for zero in (2, 3):
+            got = self.run_in(f"zero-{zero}", "--ranks", 2, f"parallel.zero={zero}", *words, keys=keys)
+            self.assertClose(got, one)
+
     def test_position_and_memory(self):
         words = ('loss.capacity_drop="position"', "batch=8")
         one = self.run_in("one", *words)

@@ -15,21 +15,21 @@ std::vector<Family> runs_of(const models::MasterWeights& masters, const Range& e
   return list;
 }
 
-// Equal parts; where matrices must stay whole, a cut inside a tensor moves to its end.
+// Equal parts. A cut moves to the end of a tensor that stays whole: a router's bias, since its mean is taken off it, and
+// all of them where the optimiser reads matrices.
 void divide(const models::MasterWeights& masters, bool whole_tensors, Family& family) {
   constexpr int64_t kAlign = 32;  // elements, as tensors are
   const auto [begin, size] = family.elements;
   const int64_t ranks = family.ranks->size(), part = (size + ranks * kAlign - 1) / (ranks * kAlign) * kAlign;
   std::vector<int64_t>& ends = family.counts;
   for (int64_t rank = 1; rank <= ranks; ++rank) ends.push_back(std::min(size, rank * part));
-  if (whole_tensors) {
+  for (const models::MasterTensor& t : masters.tensors()) {
+    if (!whole_tensors && t.role != ParamRole::router_bias) continue;
     for (int64_t& end : ends) {
-      for (const models::MasterTensor& t : masters.tensors()) {
-        if (t.offset < begin + end && begin + end < t.offset + t.count()) end = t.offset + t.count() - begin;
-      }
+      if (t.offset < begin + end && begin + end < t.offset + t.count()) end = t.offset + t.count() - begin;
     }
-    ends.back() = size;
   }
+  ends.back() = size;
   std::adjacent_difference(ends.begin(), ends.end(), ends.begin());
   const auto mine = family.counts.begin() + family.ranks->rank();
   family.own = {std::accumulate(family.counts.begin(), mine, begin), *mine};

@@ -23,7 +23,7 @@ struct FamilyRules {
   comm::Group* data = nullptr;      // the ranks that have the same elements, or of these those that divide them
   comm::Group* copies = nullptr;    // then the others that have the same part
   comm::Group* replicas = nullptr;  // those that have the same experts, where these are others
-  bool whole_tensors = false;       // a part has whole tensors
+  bool whole_tensors = false;       // a part has whole tensors; of routers' biases always
   bool by_layer = false;            // a layer is a family of its own, and so are its experts
 };
 
