@@ -4,6 +4,7 @@ bits, and save what any other ranks can resume.
 usage: mesh_experts_test.py BRAID
 """
 import json
+import math
 import re
 import shutil
 
@@ -59,6 +60,23 @@ class Experts(MeshCase):
             self.assertClose(got, one)
         got = self.run_in("tp", "batch=8", "--ranks", 4, "parallel.ep=4", "parallel.tp=2", "memory.recompute=full")
         self.assertClose(got, one)
+
+    def test_the_plan_of_a_divided_model_is_that_of_a_rank(self):
+        head, _ = read_header(MODEL / "model.safetensors")
+        count = {name: math.prod(tensor["shape"]) for name, tensor in head.items() if name != "__metadata__"}
+        whole = sum(count.values())
+        experts = sum(n for name, n in count.items() if re.search(r"\.experts\.\d+\.", name))
+        def plan(*words):
+            words = ("--dry-run", "--json", "batch=8", "eval.every=0", *words)
+            return json.loads(self.trained(*words).stdout)["memory"]
+        one, ep, tp, cp = (plan("--ranks", 4, *words) for words in ((), ("parallel.ep=4",), ("parallel.tp=2",), ("parallel.cp=4",)))
+        self.assertEqual(one["master weights, FP32"], 4 * whole)
+        self.assertEqual(ep["master weights, FP32"], 4 * (whole - experts + experts // 4))
+        self.assertEqual(cp["master weights, FP32"], 4 * whole)
+        self.assertLess(tp["master weights, FP32"], 0.6 * 4 * whole)
+        self.assertLess(tp["moments, FP32"], 0.6 * 8 * whole)
+        stages = plan("--ranks", 2, "parallel.pp=2", "accumulate=2")["master weights, FP32"]
+        self.assertTrue(4 * whole / 2 < stages < 4 * whole, stages)
 
     def test_dispatchers_have_the_same_bits(self):
         for mesh in (("parallel.ep=4",), ("parallel.ep=2", "parallel.etp=2", "parallel.tp=2", "dtype=bf16")):

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
+#include "apps/rank_memory.h"
 #include "data/loader.h"
 #include "io/ordered_json.h"
 #include "models/count.h"
@@ -41,22 +43,16 @@ struct PlanRow {
   std::string what;
   double bytes;
 };
-
 // Memory by kind, in the order in which it is shown.
-class Memory {
- public:
-  void row(const std::string& what, double bytes) {
-    if (bytes > 0) rows_.push_back({what, bytes});
-  }
-  const std::vector<PlanRow>& rows() const { return rows_; }
-  double sum() const {
-    double sum = 0;
-    for (const PlanRow& row : rows_) sum += row.bytes;
-    return sum;
-  }
+struct Memory {
+  std::vector<PlanRow> rows{};
 
- private:
-  std::vector<PlanRow> rows_;
+  void row(const std::string& what, double bytes) {
+    if (bytes > 0) rows.push_back({what, bytes});
+  }
+  double sum() const {
+    return std::accumulate(rows.begin(), rows.end(), 0.0, [](double sum, const PlanRow& r) { return sum + r.bytes; });
+  }
 };
 
 const char* name_of_letter(char letter) {
@@ -164,6 +160,12 @@ Plan make_plan(const train::Recipe& recipe, int ranks) {
     models::Model model = whole_model(recipe, config, plan);
     plan.step = train::rehearse(recipe, model, ctx, own, length);
   }
+  if (recipe.lora.rank == 0 && divides_layers(recipe.parallel)) {  // `step` is one of the whole model: FLOPs of a token
+    plan.memory = {};
+    for (const auto& [what, bytes] : rank_memory(recipe, config, ranks, rows, length)) plan.memory.row(what, bytes);
+    plan.needed = plan.memory.sum();
+    return plan;
+  }
   plan.memory.row("gradients, FP32", plan.state.gradients);
   plan.memory.row("moments, FP32", plan.state.moments);
   plan.memory.row("running mean, FP32", plan.state.mean);
@@ -192,7 +194,7 @@ struct Forecast {
 
 void print_json(const train::Recipe& recipe, const Plan& plan, const Forecast& forecast) {
   nlohmann::ordered_json memory;
-  for (const PlanRow& row : plan.memory.rows()) memory[row.what] = static_cast<int64_t>(row.bytes);
+  for (const PlanRow& row : plan.memory.rows) memory[row.what] = static_cast<int64_t>(row.bytes);
   const nlohmann::ordered_json j = {{"parameters", static_cast<int64_t>(plan.parameters)},
                                     {"trained", static_cast<int64_t>(plan.trained)},
                                     {"active", static_cast<int64_t>(plan.active)},
@@ -218,7 +220,7 @@ void print_text(const train::Recipe& recipe, const Plan& plan, const Forecast& f
   fmt::print("{}\n", train::to_toml(recipe, true));
   report::Table table(
       {{plan.ranks > 1 ? "memory of a rank" : "memory of", report::Align::left}, {"bytes", report::Align::right}});
-  for (const PlanRow& row : plan.memory.rows()) table.row({row.what, report::bytes(static_cast<int64_t>(row.bytes))});
+  for (const PlanRow& row : plan.memory.rows) table.row({row.what, report::bytes(static_cast<int64_t>(row.bytes))});
   table.row({"together", report::bytes(static_cast<int64_t>(plan.memory.sum()))});
   fmt::print("{}\n", table.plain());
   fmt::print("parameters       {}, {} active, {} trained\n", report::count(plan.parameters), report::count(plan.active),

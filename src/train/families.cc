@@ -15,8 +15,8 @@ std::vector<Family> runs_of(const models::MasterWeights& masters, const Range& e
   return list;
 }
 
-// Equal parts. A cut moves to the end of a tensor that stays whole: a router's bias, since its mean is taken off it, and
-// all of them where the optimiser reads matrices.
+// Equal parts. A cut moves to the end of a tensor that stays whole: a router's bias, since its mean is taken off it,
+// and all of them where the optimiser reads matrices.
 void divide(const models::MasterWeights& masters, bool whole_tensors, Family& family) {
   constexpr int64_t kAlign = 32;  // elements, as tensors are
   const auto [begin, size] = family.elements;

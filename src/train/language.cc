@@ -47,13 +47,14 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
   if (mesh) check_node_limit(recipe, config, mesh->expert_nodes());
   open_data(config, reading);  // first: a run that cannot read its data leaves no files behind
   flops_ = train::flops_per_token(config, length());
-  const int64_t available = sys::memory_available();
+  const int64_t available = mesh ? mesh->available_memory() : sys::memory_available();
   models::Stage stage;
   if (mesh && mesh->pipe()) stage = stage_of(recipe, config, length(), mesh->stage());
   const models::Config staged = models::stage_config(config, stage);
   const StateShares shares = state_shares(recipe, staged, mesh ? mesh->ranks() : 1);
   if (recipe.lora.rank == 0) {
-    const models::Parameters n = models::count_parameters(staged);
+    const models::Parameters n = models::count_parameters(
+        mesh && mesh->divides_model() ? models::cut_config(staged, mesh->cut(), mesh->expert_cut()) : staged);
     need_memory(state_bytes(recipe, static_cast<double>(n.total + n.mtp), shares).sum(), 0, available);
   }
   const io::ModelPath path = io::find_model(recipe.config ? origin(ctx.threads).string() : recipe.init);

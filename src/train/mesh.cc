@@ -4,6 +4,7 @@
 
 #include "models/cut.h"
 #include "sys/error.h"
+#include "sys/memory.h"
 #include "train/assembly.h"
 #include "train/origin.h"
 
@@ -306,6 +307,12 @@ Mesh::Mesh(const Recipe& recipe, comm::Group& world)
     refuse(recipe_.node_limit > 0 ? "parallel.node_limit" : "parallel.dispatcher",
            "the ranks that share experts are unevenly many on their nodes",
            recipe_.node_limit > 0 ? "parallel.node_ranks" : "\"alltoall\"");
+}
+
+int64_t Mesh::available_memory() {
+  const int64_t free = sys::memory_available();
+  barrier();
+  return free / (world_.per_node() > 0 ? world_.per_node() : world_.size());
 }
 
 ExpertCut Mesh::expert_cut() const {

@@ -105,6 +105,8 @@ class Mesh {
                               std::span<const float> array, bool part);
 
   void barrier() { world_.barrier().wait(); }
+  // This rank's share of what is free on its machine. All ranks ask before any of them takes some.
+  int64_t available_memory();
   // Bytes that this rank has sent so far.
   // Seconds in which it waited for sums of gradients so far.
   double waited() const { return waits_.seconds(); }

@@ -188,6 +188,9 @@ std::vector<std::string> idle_words(const Recipe& recipe) {
     if (set && recipe.objective == "graph" && g.model != model)
       lines.push_back(fmt::format("{} does nothing in {}, only in {}", word, g.model, model));
   }
+  const ParallelRecipe& p = recipe.parallel;
+  if (p.node_ranks > 0 && p.node_limit == 0 && p.dispatcher != "node")
+    lines.emplace_back("parallel.node_ranks does nothing without parallel.dispatcher = node or parallel.node_limit");
   if (recipe.loss.mtp_steps > 1 && recipe.loss.mtp_scale == 0)
     lines.emplace_back("loss.mtp_steps does nothing without loss.mtp_scale");
   return lines;
