@@ -44,6 +44,13 @@ class Layout(Case):
             self.assertEqual((x.get("zero", 0), x["recompute"]), (0, "full"))
             if "dp" in x and x["virtual_stages"] == 1:
                 self.assertEqual(x["accumulate"], max(1, 32 // x["dp"] // 2))
+        plan = self.plan("hybrid-1b", "--ranks", 8, "--batch", 18, "--zero", 0, "--recompute", "full", "--micro", 3, "--top", 1000)
+        runs = [x for x in plan["layouts"] if x.get("virtual_stages", 1) > 1]
+        for x in runs:  # parts come in groups of pp
+            rows = -(-18 // x["dp"])
+            parts = -(-rows // 3)
+            self.assertEqual(x["accumulate"], min(-(-parts // x["pp"]) * x["pp"], max(x["pp"], rows // x["pp"] * x["pp"])))
+        self.assertIn(8, {x["accumulate"] for x in runs})
         overlapped, not_ = (self.plan("llama-3.1-8b", "--ranks", 8, "--overlap", o, "--top", 1)["layouts"][0]
                             for o in ("state", "none"))
         self.assertLess(overlapped["modelled_step_seconds"], not_["modelled_step_seconds"])

@@ -116,9 +116,10 @@ std::vector<int64_t> parts_of(int64_t rows, const train::ParallelRecipe& p, int6
     if (p.virtual_stages == 1 || parts % p.pp == 0) list.push_back(parts);
     if (micro > 0) break;
   }
-  // Fewer rows than a part is asked for, or no power of two gives whole groups of parts.
-  if (list.empty()) list.push_back(p.virtual_stages == 1 ? 1 : std::max(p.pp, rows / p.pp * p.pp));
-  return list;
+  if (!list.empty()) return list;
+  // Fewer rows than a part is asked for, or no whole groups of parts: as many as give parts of at most `micro` rows.
+  const int64_t most = std::max(p.pp, rows / p.pp * p.pp), asked = micro > 0 ? (rows + micro - 1) / micro : most;
+  return {p.virtual_stages == 1 ? 1 : std::min(most, (asked + p.pp - 1) / p.pp * p.pp)};
 }
 
 bool better(const Choice& a, const Choice& b) {
