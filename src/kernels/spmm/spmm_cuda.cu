@@ -20,11 +20,19 @@ struct Sums {
       if (lane.inside[t]) write<V>(list.sums + slot * a.width + lane.at[t], lane.values(t));
     }
   }
-  __device__ void add(const SpmmCall& a, const CutRows& list, int64_t slot) {
+  static constexpr int kAtOnce = CF == 1 ? 16 : 8;  // slots
+  __device__ void add(const SpmmCall& a, const CutRows& list, const int64_t (&slots)[kAtOnce], int n) {
     for (int t = 0; t < CF; ++t) {
       if (!lane.inside[t]) continue;
-      const Values<V> more = read<V>(list.sums + slot * a.width + lane.at[t]);
-      for (int k = 0; k < V; ++k) lane.sum[t][k] += more.v[k];
+      Values<V> more[kAtOnce];
+#pragma unroll
+      for (int b = 0; b < kAtOnce; ++b) {
+        if (b < n) more[b] = read<V>(list.sums + slots[b] * a.width + lane.at[t]);
+      }
+#pragma unroll
+      for (int b = 0; b < kAtOnce; ++b) {
+        for (int k = 0; k < V && b < n; ++k) lane.sum[t][k] += more[b].v[k];
+      }
     }
   }
   __device__ void put(const SpmmCall& a, int64_t row, int64_t degree) const {
@@ -79,14 +87,14 @@ struct Messages {
       if constexpr (kPicks) list.winners[at] = arg[k];
     }
   }
-  __device__ void add(const SpmmCall& a, const CutRows& list, int64_t slot) {
-    if (!lane.inside[0]) return;
-    for (int k = 0; k < V; ++k) {
-      const int64_t at = slot * a.width + lane.at[0] + k;
+  static constexpr int kAtOnce = 4;
+  __device__ void add(const SpmmCall& a, const CutRows& list, const int64_t (&slots)[kAtOnce], int n) {
+    for (int k = 0; k < V * n && lane.inside[0]; ++k) {
+      const int64_t at = slots[k / V] * a.width + lane.at[0] + k % V;
       if constexpr (kPicks) {
-        pick(a.reduce, k, list.sums[at], list.winners[at]);
+        pick(a.reduce, k % V, list.sums[at], list.winners[at]);
       } else {
-        lane.sum[0][k] += list.sums[at];
+        lane.sum[0][k % V] += list.sums[at];
       }
     }
   }
@@ -127,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) add_pieces(const SpmmCall a, int log
   if (g.number >= list.counts[1]) return;
   const int64_t row = list.rows[g.number], begin = __ldg(a.rowptr + row), end = __ldg(a.rowptr + row + 1);
   Walk walk(a, g);
-  list.each(begin, end, [&](int64_t slot) { walk.add(a, list, slot); });
+  list.each<Walk::kAtOnce>(begin, end, [&](const auto& slots, int n) { walk.add(a, list, slots, n); });
   walk.put(a, row, end - begin);
 }
 

@@ -114,24 +114,44 @@ struct CutRows {
 
   // Where the sums of a row's piece are.
   __device__ int64_t slot(int64_t number, int64_t begin) const { return 2 * number + (begin > number * piece ? 1 : 0); }
-  // Visits the slots of a row, in order.
-  template <class Visit>
+  // Visits the slots of a row in order, up to `kAtOnce` of them in a call: visit(slots, n).
+  template <int kAtOnce, class Visit>
   __device__ void each(int64_t begin, int64_t end, const Visit& visit) const {
-    visit(slot(begin / piece, begin));
-#pragma unroll 8
-    for (int64_t p = begin / piece + 1; p * piece < end; ++p) visit(2 * p);
+    const int64_t first = begin / piece, last = (end - 1) / piece;
+    int64_t slots[kAtOnce];
+    for (int64_t p = first; p <= last; p += kAtOnce) {
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) slots[k] = p + k == first ? slot(first, begin) : 2 * (p + k);
+      visit(slots, static_cast<int>(min(static_cast<int64_t>(kAtOnce), last + 1 - p)));
+    }
   }
 };
 
-static __global__ void __launch_bounds__(kThreads) list_cut_rows(const int64_t* rowptr, int64_t rows, CutRows list) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (row >= rows) return;
-  const int64_t begin = rowptr[row], end = rowptr[row + 1];
-  if (end - begin <= list.piece) return;
+// Lanes take their places in the list together, by one addition per warp.
+static __global__ void __launch_bounds__(kThreads) list_cut_rows(const SpmmCall a, CutRows list) {
+  const Group g = group_of(5);
+  const int64_t number = g.number * 32 + g.lane, row = number < a.rows ? nth_row(a, number) : 0,
+                begin = __ldg(a.rowptr + row), end = number < a.rows ? __ldg(a.rowptr + row + 1) : begin;
+  const bool cut = end - begin > list.piece;
+  const unsigned cuts = __ballot_sync(~0u, cut);
+  if (cuts == 0) return;
   const int64_t first = begin / list.piece, last = (end - 1) / list.piece;
-  list.rows[atomicAdd(list.counts + 1, 1u)] = row;
-  const unsigned at = atomicAdd(list.counts, static_cast<unsigned>(last - first + 1));
-  for (int64_t p = first; p <= last; ++p) list.pieces[at + (p - first)] = make_longlong2(row, p);
+  const auto own = cut ? static_cast<unsigned>(last - first + 1) : 0u;
+  unsigned upto = own;  // of the lanes up to this one
+  for (int d = 1; d < 32; d *= 2) {
+    const unsigned before = __shfl_up_sync(~0u, upto, d);
+    if (g.lane >= d) upto += before;
+  }
+  unsigned pieces = 0, rows = 0;
+  if (g.lane == 31) {
+    pieces = atomicAdd(list.counts, upto);
+    rows = atomicAdd(list.counts + 1, static_cast<unsigned>(__popc(cuts)));
+  }
+  pieces = __shfl_sync(~0u, pieces, 31) + upto - own;
+  rows = __shfl_sync(~0u, rows, 31) + static_cast<unsigned>(__popc(cuts & ((1u << g.lane) - 1)));
+  if (!cut) return;
+  list.rows[rows] = row;
+  for (int64_t p = first; p <= last; ++p) list.pieces[pieces + (p - first)] = make_longlong2(row, p);
 }
 
 // The list in memory of the pool, made by the stream; `none` where no row can be so long.
@@ -152,7 +172,7 @@ class CutRowsInPool {
     list.winners = reinterpret_cast<int32_t*>(list.sums + floats);
     const auto stream = static_cast<cudaStream_t>(gpu.stream());
     cuda_check(cudaMemsetAsync(list.counts, 0, 16, stream), "cannot clear");
-    list_cut_rows<<<blocks_of(op.y.dim(0)), kThreads, 0, stream>>>(op.rowptr.as<int64_t>(), op.y.dim(0), list);
+    list_cut_rows<<<blocks_of(op.y.dim(0)), kThreads, 0, stream>>>(call_of(op), list);
   }
   CutRowsInPool(const CutRowsInPool&) = delete;
   CutRowsInPool& operator=(const CutRowsInPool&) = delete;

@@ -70,9 +70,17 @@ __global__ void __launch_bounds__(kThreads) add_pieces_of_rows(const SpmmCall a,
   if (number >= list.counts[1]) return;
   const int64_t row = list.rows[number], begin = __ldg(a.rowptr + row), end = __ldg(a.rowptr + row + 1);
   Values<V> sum{};
-  list.each(begin, end, [&](int64_t slot) {
-    const Values<V> more = read<V>(list.sums + slot * a.width + c);
-    for (int k = 0; k < V; ++k) sum.v[k] += more.v[k];
+  constexpr int kAtOnce = 16;
+  list.each<kAtOnce>(begin, end, [&](const int64_t(&slots)[kAtOnce], int n) {
+    Values<V> more[kAtOnce];
+#pragma unroll
+    for (int b = 0; b < kAtOnce; ++b) {
+      if (b < n) more[b] = read<V>(list.sums + slots[b] * a.width + c);
+    }
+#pragma unroll
+    for (int b = 0; b < kAtOnce; ++b) {
+      for (int k = 0; k < V && b < n; ++k) sum.v[k] += more[b].v[k];
+    }
   });
   finish<X, V>(a, row, end - begin, c, sum);
 }
