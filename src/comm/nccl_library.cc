@@ -19,18 +19,16 @@ template <class Pointer>
 void load_nccl(void* library, const char* name, Pointer& to) {
   to = reinterpret_cast<Pointer>(dlsym(library, name));
   if (!to)
-    fail_environment(
-        "comm nccl",
-        {.what = "the library is not NCCL 2.14 or later", .got = fmt::format("no {}", name), .hint = kNcclHint});
+    fail("comm nccl",
+         {.what = "the library is not NCCL 2.14 or later", .got = fmt::format("no {}", name), .hint = kNcclHint});
 }
 
 template <class Pointer>
 void load_cuda(void* library, const char* name, Pointer& to) {
   to = reinterpret_cast<Pointer>(dlsym(library, name));
   if (!to)
-    fail_environment(
-        "comm nccl",
-        {.what = "the library is not a CUDA runtime", .got = fmt::format("no {}", name), .hint = kCudaHint});
+    fail("comm nccl",
+         {.what = "the library is not a CUDA runtime", .got = fmt::format("no {}", name), .hint = kCudaHint});
 }
 
 void* cuda_beside(void* nccl) {
@@ -38,17 +36,16 @@ void* cuda_beside(void* nccl) {
   for (const char* file : {"libcudart.so.13", "libcudart.so.12"}) {
     if (void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL)) return library;
   }
-  fail_environment("comm nccl", {.what = "the CUDA runtime is not installed",
-                                 .got = "no libcudart.so.13 and no libcudart.so.12",
-                                 .hint = kCudaHint});
+  fail("comm nccl", {.what = "the CUDA runtime is not installed",
+                     .got = "no libcudart.so.13 and no libcudart.so.12",
+                     .hint = kCudaHint});
 }
 
 }  // namespace
 
 NcclLibrary::NcclLibrary(const std::string& file) {
   void* nccl = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!nccl)
-    fail_environment("comm nccl", {.what = "NCCL is not installed", .got = printable(dlerror()), .hint = kNcclHint});
+  if (!nccl) fail("comm nccl", {.what = "NCCL is not installed", .got = printable(dlerror()), .hint = kNcclHint});
   load_nccl(nccl, "ncclGetUniqueId", get_unique_id);
   load_nccl(nccl, "ncclCommInitRankConfig", init_rank);
   load_nccl(nccl, "ncclCommFinalize", finalize);

@@ -31,7 +31,8 @@ constexpr unsigned kOwnStream = 1, kEventUntimed = 2;  // cudaStreamNonBlocking,
 constexpr unsigned kPinnedForAll = 1;                  // cudaHostAllocPortable
 
 struct NcclLibrary {
-  // Error when a library is missing or too old: one line that says what to install. The CUDA runtime is the one that
+  // Error when a library is missing or too old: one line that says what to install, bad input, which of several ranks
+  // one alone reports (mpi.h). The CUDA runtime is the one that
   // `file` brings, if it does, else libcudart.so.13 or .12. Both stay loaded until the process ends. Nothing of CUDA
   // begins by this, so that the process may still fork.
   explicit NcclLibrary(const std::string& file);

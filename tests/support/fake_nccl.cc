@@ -1,9 +1,9 @@
 // A test double of NCCL and of the CUDA runtime in one library, for tests without a GPU: "device" memory is the host's
 // under addresses that nobody can read, streams are threads, ranks are threads or processes that meet in shared memory.
 // It is stricter than the real ones: whatever a program may not rely on fails. Buffers have to lie inside allocations
-// of their kind, descriptions of a collective have to be equal on all ranks, groups balanced, GPUs different, and while
-// a communicator is in progress nothing may be asked of it but its state. The first call of each is (0.5 ms) in
-// progress. cudaMalloc and its kind wait for all streams of the GPU, as the real ones may.
+// of their kind, descriptions of a collective have to be equal on all ranks, groups balanced, GPUs and buffers of
+// messages different, and while a communicator is in progress nothing may be asked of it but its state. The first call
+// of each is (0.5 ms) in progress. cudaMalloc and its kind wait for all streams of the GPU, as the real ones may.
 //   FAKE_NCCL_GPUS=n       visible GPUs (8)
 //   FAKE_NCCL_FAIL=NAME    this function gives an error
 //   FAKE_NCCL_ASYNC=NAME   this collective fails after it was taken
@@ -417,11 +417,24 @@ void run(Comm& c, const std::vector<Operation>& operations) {
   }
 }
 
+// Whether a message of a group is received into bytes of another that is sent: NCCL leaves open what is sent then.
+bool overlap(const std::vector<Operation>& operations) {
+  for (const Operation& sent : operations) {
+    for (const Operation& got : operations) {
+      if (sent.what.op != Op::send || got.what.op != Op::recv) continue;
+      if (sent.in < got.out + got.what.count * size_of_type(got.what.type) &&
+          got.out < sent.in + sent.what.count * size_of_type(sent.what.type))
+        return true;
+    }
+  }
+  return false;
+}
+
 int launch(void* handle, void* stream_handle, std::vector<Operation> operations) {
   const std::shared_ptr<Comm> c = comm_of(handle);
   const std::shared_ptr<Stream> stream = machine().stream(stream_handle);
   if (!c || !stream || stream->device != c->on) return invalid_argument;
-  if (c->state != success) return invalid_usage;
+  if (c->state != success || overlap(operations)) return invalid_usage;
   const auto work = [c, operations = std::move(operations)] { run(*c, operations); };
   if (!c->first.exchange(false)) {
     stream->add(work);
