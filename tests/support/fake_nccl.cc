@@ -695,7 +695,7 @@ int ncclRecv(void* out, size_t count, int type, int peer, void* comm, void* stre
   return enqueue({what, nullptr, static_cast<std::byte*>(out)}, comm, stream);
 }
 
-// What was made and not given back.
+// What was made and not freed.
 int fake_nccl_left() {
   const std::lock_guard one(machine().mutex), two(comms().mutex);
   return static_cast<int>(machine().blocks.size() + machine().streams.size() + machine().events.size() +
