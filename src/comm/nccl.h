@@ -7,7 +7,9 @@
 // or F16 is rounded on its way; whether NaN wins in a maximum or a minimum (elsewhere it does, reduction.h); that an
 // all-reduce gives all ranks the same bits, which its algorithms do, but its documentation does not promise.
 //
-// No call blocks. NCCL's own rule stays: ranks that share several groups start the calls of these in one order.
+// No call blocks, but making a group does, until its members are connected. Two buffers of the longest call so far
+// stay, on the GPU and in pinned memory. NCCL's own rule holds: ranks that share several groups start the calls of
+// these in one order.
 #pragma once
 #include <memory>
 #include <string>

@@ -105,9 +105,11 @@ TEST(Nccl, GroupsSplitFromOthers) {
 void try_many_at_once(Group& world, Group& halves) {
   const auto n = static_cast<float>(world.size());
   std::vector<std::vector<float>> x;
+  x.reserve(8);
   for (int i = 0; i < 8; ++i) x.emplace_back(static_cast<size_t>(1000 << i), static_cast<float>(world.rank() + i));
   const auto all = [](std::vector<float>& v) { return mut_view_of(v.data(), {std::ssize(v)}); };
   std::vector<Handle> handles;
+  handles.reserve(x.size());
   for (size_t i = 0; i < x.size(); ++i) {
     Group& group = i % 3 == 2 ? halves : world;
     handles.push_back(group.all_reduce(all(x[i]), all(x[i]), Reduction::sum, i % 4 == 1 ? "ring" : "native"));

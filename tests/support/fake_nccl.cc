@@ -362,6 +362,7 @@ void collective(Comm& c, const Operation& o) {
       return c.fail(invalid_usage, "ranks make different collectives");
   }
   std::vector<const std::byte*> in;
+  in.reserve(kRanksMost);
   for (int r = 0; r < c.size; ++r) in.push_back(c.area(r) + (d.op == Op::reduce_scatter ? c.rank * block : 0));
   std::byte* const out = real(o.out);
   if (d.op == Op::broadcast) std::memcpy(out, c.area(d.root), static_cast<size_t>(block));
