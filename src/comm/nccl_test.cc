@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -206,6 +207,20 @@ TEST(Nccl, ATimeOutNamesTheGroup) {
   const FakeSetting hangs("FAKE_NCCL_HANG", "ncclAllReduce");
   expect_error(2, {"[comm all_reduce native] the library has not finished among ranks 0, 1 for 0.3 s", "the logs of"},
                std::chrono::milliseconds(300));
+}
+
+TEST(Nccl, ADeadRankEndsTheOthers) {
+  for (const NcclRunner run : {&run_in_processes, &run_over_loopback}) {
+    expect_says(error_of([&] {
+                  run(3, nccl_options(), [](Group& world) {
+                    if (world.rank() == 2) raise(SIGKILL);
+                    float x = 1;
+                    const MutView v = mut_view_of(&x, {1});
+                    world.all_reduce(v, v, Reduction::sum, "native").wait();
+                  });
+                }),
+                {"rank 2 was killed by signal 9"});
+  }
 }
 
 // A call that other ranks do not make.
