@@ -48,6 +48,12 @@ if(BRAID_TESTS)
   target_include_directories(braid_support PUBLIC ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(braid_support PRIVATE BRAID_SOURCE="${CMAKE_SOURCE_DIR}")
   target_link_libraries(braid_support PUBLIC braid_flags GTest::gtest_main)
+  # NCCL and CUDA for tests without a GPU, loaded by name.
+  add_library(fake_nccl MODULE tests/support/fake_nccl.cc)
+  target_link_libraries(fake_nccl PRIVATE braid_flags Threads::Threads)
+  # Its functions have types of its own, as the library that it stands for has.
+  set_source_files_properties(tests/support/fake_nccl.cc PROPERTIES
+    COMPILE_OPTIONS $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function>)
 endif()
 if(BRAID_BENCH)
   find_package(benchmark REQUIRED)

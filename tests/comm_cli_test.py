@@ -61,7 +61,7 @@ class CommBench(Case):
         for row in json.loads(done.stdout)["rows"]:
             self.assertEqual(row["chosen"], "native")  # no call can block beside others
             self.assertEqual(row["node_bytes"] is None, row["algorithm"].startswith("native"))
-        self.assertIn("those over mpi do", self.refusal("--transport", "shm", "--algorithm", "native"))
+        self.assertIn("those over mpi and nccl do", self.refusal("--transport", "shm", "--algorithm", "native"))
 
     def test_a_plot_has_its_csv(self):
         folder = self.new_folder()

@@ -165,7 +165,7 @@ Action setup_comm_bench(Cli& cli) {
   cli.choice("--op", o->op, {"allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "barrier"},
              "the operation");
   cli.option("--algorithm NAMES", o->algorithms, "comma-separated: ring,nvrar,...; all: every one that can do it");
-  cli.option("--nodes", o->nodes, "nodes; 0: the cluster's, or 2 where ranks are measured");
+  cli.option("--nodes", o->nodes, "nodes; 0: the cluster's, or 2 where ranks are measured (nccl: 1)");
   cli.option("--bytes SIZES", o->sizes, "of the whole vector: 16K:64M doubles, 1000,4K are two");
   o->shared.declare(cli);
   cli.flag("--clusters", o->clusters, "list the presets and where their numbers are from");

@@ -10,6 +10,7 @@
 #include "apps/model_args.h"
 #include "comm/inproc.h"
 #include "comm/mpi.h"
+#include "comm/nccl.h"
 #include "comm/shm.h"
 #include "comm/tcp.h"
 #include "comm/timing.h"
@@ -36,13 +37,18 @@ std::vector<CommTime> simulated(const comm::Cluster& cluster, const std::vector<
 }  // namespace
 
 void CommArgs::declare(Cli& cli) {
-  cli.choice("--transport", transport, {"sim", "inproc", "shm", "tcp", "mpi"},
-             "virtual time on --cluster; or measured: threads, processes, sockets, mpirun's ranks");
+  cli.choice("--transport", transport, {"sim", "inproc", "shm", "tcp", "mpi", "nccl"},
+             "virtual time on --cluster; or measured: threads, processes, sockets, mpirun's ranks, a GPU a rank");
   cli.option("--gpus", gpus, "ranks of a node; 0: the cluster's, or 2 where ranks are measured");
   cli.option("--nics", nics, "network cards of a node; 0: in the cluster's proportion");
   cli.option("--cluster NAME", cluster, "of sim: a preset (h100-ib unless given) or a TOML file");
   cli.choice("--dtype", dtype, {"F32", "BF16", "F16", "I32", "I64", "U8"}, "type of the elements");
+  cli.option("--nccl FILE", nccl, "NCCL's library, for --transport nccl");
   cli.option("--repeats", repeats, "measured calls; the fastest counts");
+}
+
+bool CommArgs::under_mpirun() const {
+  return transport == "mpi" || (transport == "nccl" && comm::ranks_of_mpirun() > 0);
 }
 
 void CommArgs::check() const {
@@ -65,9 +71,9 @@ comm::Cluster CommArgs::cluster_of(int64_t nodes) const {
   }
   if (nics > 0) c.nics = static_cast<int>(nics);
   if (!simulates()) {
-    // Not the cluster's: 2 nodes of 2, and over MPI as many as mpirun started.
-    c.gpus = static_cast<int>(gpus > 0 ? gpus : transport == "mpi" ? 1 : 2);
-    c.nodes = static_cast<int>(nodes > 0 ? nodes : 2);
+    // Not the cluster's: 2 nodes of 2, over GPUs one of 2, and over MPI as many as mpirun started.
+    c.gpus = static_cast<int>(gpus > 0 ? gpus : under_mpirun() ? 1 : 2);
+    c.nodes = static_cast<int>(nodes > 0 ? nodes : transport == "nccl" ? 1 : 2);
   }
   const int64_t most = simulates() ? 65536 : 256;
   if (int64_t{c.nodes} * c.gpus > most)
@@ -79,7 +85,8 @@ comm::Cluster CommArgs::cluster_of(int64_t nodes) const {
 
 comm::Problem CommArgs::problem_of(const comm::Request& request, const comm::Cluster& on) const {
   comm::Problem p = comm::problem_of(request, 0, on.ranks(), on.gpus);
-  p.native = p.alone = transport == "mpi";
+  p.alone = transport == "mpi";  // no call of NCCL blocks
+  p.native = p.alone || transport == "nccl";
   return p;
 }
 
@@ -120,11 +127,16 @@ std::vector<CommTime> time_calls(const CommArgs& args, comm::Cluster& cluster,
                          m.traffic.messages[0] + m.traffic.messages[1], !r.algorithm.starts_with("native")});
     }
   };
-  const comm::Options options{.per_node = cluster.gpus, .alone = true};
+  comm::Options options{.per_node = cluster.gpus, .alone = true};
+  if (args.transport == "nccl") {
+    options.nccl = args.nccl;
+    comm::check_nccl(args.nccl);  // once, not by every rank
+  }
   if (args.transport == "inproc") comm::run_in_process(cluster.ranks(), options, all);
-  if (args.transport == "shm") comm::run_in_processes(cluster.ranks(), options, all);
+  if (args.transport == "shm" || (args.transport == "nccl" && !args.under_mpirun()))
+    comm::run_in_processes(cluster.ranks(), options, all);
   if (args.transport == "tcp") comm::run_over_loopback(cluster.ranks(), options, all);
-  if (args.transport == "mpi") comm::run_under_mpi(options, all);
+  if (args.under_mpirun()) comm::run_under_mpi(options, all);
   return times;
 }
 

@@ -11,12 +11,13 @@
 namespace braid::apps {
 
 struct CommArgs {
-  std::string transport = "sim", cluster, dtype = "BF16";
+  std::string transport = "sim", cluster, dtype = "BF16", nccl = "libnccl.so.2";
   int64_t gpus = 0, nics = 0, repeats = 5;
 
   void declare(Cli& cli);
   void check() const;
   bool simulates() const { return transport == "sim"; }
+  bool under_mpirun() const;  // the ranks are those of mpirun
   // The cluster that the arguments describe, with so many nodes (0: as many as it has, or 2 where ranks are measured).
   comm::Cluster cluster_of(int64_t nodes) const;
   // What every rank of it asks for; it may be asked for with the algorithms of the transport's own library.

@@ -66,9 +66,12 @@ std::vector<TimedCall> timed(const CommTuneArgs& o, const std::vector<comm::Op>&
   std::vector<int64_t> nodes = parse_sizes("--nodes", o.nodes);
   std::sort(nodes.begin(), nodes.end());
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-  if (o.shared.transport == "mpi") nodes = {0};  // those of mpirun
+  if (o.shared.under_mpirun()) nodes = {0};  // those of mpirun
+  if (o.shared.transport == "nccl" && nodes.size() > 1)
+    fail("--nodes",
+         {.what = "are several, but a process begins with its GPU once", .got = o.nodes, .hint = "--nodes 1"});
   for (const int64_t count : nodes) {
-    check_range("--nodes", count, o.shared.transport == "mpi" ? 0 : 1, 65536);
+    check_range("--nodes", count, o.shared.under_mpirun() ? 0 : 1, 65536);
     comm::Cluster cluster = o.shared.cluster_of(count);
     std::vector<comm::Request> requests;
     for (const comm::Op op : ops) {

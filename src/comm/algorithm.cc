@@ -27,7 +27,7 @@ const char* uniform_nodes(const Problem& p) { return nodes(p) ? nodes(p) : unifo
 
 const char* native(const Problem& p) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();  // MPI counts in int
-  if (!p.native) return "the transport has no collectives of its own; those over mpi do";
+  if (!p.native) return "the transport has no collectives of its own; those over mpi and nccl do";
   return p.blocks.total() <= kMost && p.received.total() <= kMost ? nullptr : "more than 2^31 - 1 elements";
 }
 const char* native_alone(const Problem& p) {
@@ -70,6 +70,8 @@ constexpr Algorithm kAlgorithms[] = {
     {Op::all_to_all, "two_level", uniform_nodes, two_level_all_to_all},
     {Op::broadcast, "native", native, nullptr},
     {Op::broadcast, "native_blocking", native_alone, nullptr},
+    {Op::reduce, "native", native, nullptr},
+    {Op::reduce, "native_blocking", native_alone, nullptr},
     {Op::all_reduce, "native", native, nullptr},
     {Op::all_reduce, "native_blocking", native_alone, nullptr},
     {Op::all_gather, "native", native, nullptr},

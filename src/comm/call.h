@@ -48,6 +48,7 @@ class Call {
   };
   Missing missing() const;
   const std::string& where() const { return site_.where; }
+  const std::vector<int>& members() const { return site_.members; }
 
  private:
   struct Cells {

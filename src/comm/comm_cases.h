@@ -156,7 +156,7 @@ inline void try_case(Group& world, const Case& c) {
 inline void try_algorithm(Group& world, const Algorithm& a) {
   for (const bool uneven : {false, true}) {
     if (uneven && !has_uneven(a.op)) continue;
-    if (a.refuses({.op = a.op, .uniform = !uneven})) continue;
+    if (a.refuses({.op = a.op, .uniform = !uneven, .native = true, .alone = true})) continue;
     for (const bool in_place : {false, true}) {
       for (const int64_t size : {0, 1, 5, 64, 1031})
         try_case(world, {a, DType::f32, Reduction::sum, size, in_place, uneven});

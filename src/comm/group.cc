@@ -1,6 +1,7 @@
 #include "comm/group.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "comm/native.h"
+#include "comm/nccl.h"
 #include "comm/same_words.h"
 #include "comm/selector.h"
 #include "sys/error.h"
@@ -155,7 +157,8 @@ void Engine::time_out(const Call& call) {
   const double seconds = std::chrono::duration<double>(options_.timeout).count();
   if (missing.peer < 0)
     fail_environment(fmt::format("comm {}", call.where()),
-                     {.what = fmt::format("the library has not finished for {:g} s", seconds),
+                     {.what = fmt::format("the library has not finished among ranks {} for {:g} s",
+                                          fmt::join(call.members(), ", "), seconds),
                       .hint = "the logs of the other ranks: one may have ended, or make other calls"});
   fail_environment(
       fmt::format("comm {}", call.where()),
@@ -178,6 +181,7 @@ void Handle::wait() { engine_->wait(*call_); }
 bool Handle::done() { return engine_->poll(*call_); }
 
 Group::Group(std::unique_ptr<Transport> transport, const Options& options) {
+  if (!options.nccl.empty()) transport = over_nccl(std::move(transport), options.nccl, options.timeout);
   members_.resize(static_cast<size_t>(transport->size()));
   std::iota(members_.begin(), members_.end(), 0);
   rank_ = transport->rank();
@@ -209,7 +213,10 @@ Group Group::split(int colour, int key) {
   std::vector<int> members;
   members.reserve(chosen.size());
   for (const int r : chosen) members.push_back(members_[static_cast<size_t>(r)]);
-  engine_->transport().join(engine_->contexts, members);
+  {
+    const auto lock = engine_->hold();
+    engine_->transport().join(engine_->contexts, members);
+  }
   return {engine_, std::move(members), static_cast<int>(place), engine_->contexts++};
 }
 
@@ -267,7 +274,7 @@ Handle Group::start(Schedule schedule, const Bytes& bytes, CallSite site) {
 }
 
 Handle Group::start_native(const Problem& p, const Bytes& bytes, const Algorithm& algorithm) {
-  CallSite site{.where = fmt::format("{} {}", name_of(p.op), algorithm.name)};
+  CallSite site{.where = fmt::format("{} {}", name_of(p.op), algorithm.name), .members = members_};
   const NativeCall native{.problem = p,
                           .context = context_,
                           .type = bytes.out ? bytes.out.dtype : bytes.in.dtype,

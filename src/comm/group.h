@@ -20,6 +20,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -41,6 +42,7 @@ struct Options {
   int per_node = 1;                            // ranks of a node; nodes are consecutive ranks
   bool compare_calls = kCompareCalls;          // hash the calls of a group and compare with every message
   bool alone = false;                          // every call is waited for before the next: one may block
+  std::string nccl{};                          // the file of NCCL, for collectives of its own (nccl.h); empty: none
 };
 
 class Selector;

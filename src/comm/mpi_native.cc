@@ -43,6 +43,7 @@ MpiNative::MpiNative(void* library, MpiHandle world) : world_(world) {
   load("MPI_Type_commit", mpi_.type_commit);
   load("MPI_Op_create", mpi_.op_create);
   load("MPI_Ibcast", mpi_.ibcast), load("MPI_Bcast", mpi_.bcast);
+  load("MPI_Ireduce", mpi_.ireduce), load("MPI_Reduce", mpi_.reduce);
   load("MPI_Iallreduce", mpi_.iallreduce), load("MPI_Allreduce", mpi_.allreduce);
   load("MPI_Iallgather", mpi_.iallgather), load("MPI_Allgather", mpi_.allgather);
   load("MPI_Iallgatherv", mpi_.iallgatherv), load("MPI_Allgatherv", mpi_.allgatherv);
@@ -101,15 +102,17 @@ MpiHandle MpiNative::op_of(DType type, Reduction reduction) const {
   return type == DType::f32 && reduction != Reduction::sum ? ours_[0][op] : own_[op];
 }
 
-// What MPI means by "in place" is ours of all-reduce and all-gather alone. Where the library would write its result
-// over what others still need, it writes, or reads, a copy.
+// What MPI means by "in place" is ours of reduce, all-reduce and all-gather alone. Where the library would write its
+// result over what others still need, it writes, or reads, a copy.
 MpiNative::Buffers MpiNative::buffers_of(const NativeCall& call, Held& held) {
   const Problem& p = call.problem;
   const auto comm = comms_.find(call.context);
   CHECK(comm != comms_.end(), "group {} was not joined", call.context);
   Buffers b{.in = call.in, .out = call.out, .type = type_of(call.type), .comm = comm->second};
-  if (p.op == Op::all_reduce || p.op == Op::reduce_scatter) b.op = op_of(call.type, call.reduction);
+  if (p.op == Op::reduce || p.op == Op::all_reduce || p.op == Op::reduce_scatter)
+    b.op = op_of(call.type, call.reduction);
   if (p.in_place && (p.op == Op::all_reduce || p.op == Op::all_gather)) b.in = in_place();
+  if (p.in_place && p.op == Op::reduce && p.rank == p.root) b.in = in_place();
   if (p.op == Op::all_to_all && p.in_place) {
     held.bytes.assign(call.in, call.in + p.blocks.total() * p.element);
     b.in = held.bytes.data();
@@ -135,6 +138,9 @@ int MpiNative::run(const NativeCall& call, const Buffers& b, Held& h, MpiHandle*
     case Op::broadcast:
       return waits ? mpi_.bcast(b.out, total, b.type, p.root, b.comm)
                    : mpi_.ibcast(b.out, total, b.type, p.root, b.comm, request);
+    case Op::reduce:
+      return waits ? mpi_.reduce(b.in, b.out, total, b.type, b.op, p.root, b.comm)
+                   : mpi_.ireduce(b.in, b.out, total, b.type, b.op, p.root, b.comm, request);
     case Op::all_reduce:
       return waits ? mpi_.allreduce(b.in, b.out, total, b.type, b.op, b.comm)
                    : mpi_.iallreduce(b.in, b.out, total, b.type, b.op, b.comm, request);

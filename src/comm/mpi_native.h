@@ -54,6 +54,8 @@ class MpiNative {
 
     int (*ibcast)(void*, int, MpiHandle, int, MpiHandle, MpiHandle*) = nullptr;
     int (*bcast)(void*, int, MpiHandle, int, MpiHandle) = nullptr;
+    int (*ireduce)(const void*, void*, int, MpiHandle, MpiHandle, int, MpiHandle, MpiHandle*) = nullptr;
+    int (*reduce)(const void*, void*, int, MpiHandle, MpiHandle, int, MpiHandle) = nullptr;
     int (*iallreduce)(const void*, void*, int, MpiHandle, MpiHandle, MpiHandle, MpiHandle*) = nullptr;
     int (*allreduce)(const void*, void*, int, MpiHandle, MpiHandle, MpiHandle) = nullptr;
     int (*iallgather)(const void*, int, MpiHandle, void*, int, MpiHandle, MpiHandle, MpiHandle*) = nullptr;
