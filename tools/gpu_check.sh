@@ -26,16 +26,6 @@ fi
 say "rows against references"
 build/cuda/tests/cuda_test --gtest_output=json:build/cuda/cuda_test.json || failed+=(tests)
 
-say "compute-sanitizer"
-if command -v compute-sanitizer >/dev/null; then
-  compute-sanitizer --error-exitcode 9 build/cuda/tests/cuda_test --gtest_brief=1 || failed+=(sanitizer)
-  # Races in shared memory: where kernels have any, at sizes that take a minute.
-  compute-sanitizer --tool racecheck --error-exitcode 9 build/cuda/tests/cuda_test --gtest_brief=1 \
-    --gtest_filter='CudaEdges*:CudaGatTest*:CudaGrouped.*Repeats*:CudaSpmmTest.Largest*' || failed+=(races)
-else
-  echo "SKIPPED: no compute-sanitizer"; failed+=(sanitizer)
-fi
-
 say "roofs"
 build/cuda/bin/braid info --machine --json >build/cuda/machine.json || failed+=(roofs)
 
@@ -49,6 +39,16 @@ bench() {  # NAME COMMAND...: braid repro COMMAND
 bench spmm spmm --device cuda --widths 1,2,4,8,16,32,64,128,256
 bench spmm-bf16 spmm --device cuda --dtype bf16 --widths 8,16,32,64,128,256
 bench alcop alcop
+
+say "compute-sanitizer"
+if command -v compute-sanitizer >/dev/null; then
+  compute-sanitizer --error-exitcode 9 build/cuda/tests/cuda_test --gtest_brief=1 || failed+=(sanitizer)
+  # Races in shared memory: where kernels have any, at sizes that take a minute.
+  compute-sanitizer --tool racecheck --error-exitcode 9 build/cuda/tests/cuda_test --gtest_brief=1 \
+    --gtest_filter='CudaEdges*:CudaGatTest*:CudaGrouped.*Repeats*:CudaSpmmTest.Largest*' || failed+=(races)
+else
+  echo "SKIPPED: no compute-sanitizer"; failed+=(sanitizer)
+fi
 
 python3 - "$result" "${failed[*]:-}" <<'PY'
 import json, subprocess, sys

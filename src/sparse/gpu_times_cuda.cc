@@ -124,32 +124,43 @@ struct Candidate {
   std::vector<double> seconds{};
 };
 
+// Where rows by degree paid on an H200 (kernels/spmm/README.md): rows of a warp differ, or hubs should begin first; but
+// neighbours in number, which may share sources, are torn apart.
+bool sorts_rows(const graph::RowStats& stats, int64_t width) {
+  const double spread = stats.mean > 0 ? stats.deviation / stats.mean : 0;
+  return width >= 8 && (spread > 1 || (width <= 64 && spread > 0.1));
+}
+
 std::vector<Candidate> candidates(GpuRuntime& gpu, Ctx& ctx, OnGpu& at, const graph::Csr& csr) {
   std::vector<Candidate> list;
+  const graph::RowStats stats = graph::stats_of(csr);
+  const bool sorts = sorts_rows(stats, at.x.dim(1));
   const SpmmFwd op{.rowptr = at.rowptr,
                    .col = at.col,
                    .x = at.x,
                    .edge = at.edge,
                    .y = at.y,
                    .op = EdgeOp::mul,
-                   .tuning = {.longest = graph::stats_of(csr).most},
+                   .tuning = {.longest = stats.most},
                    .tiles = &at.tiles};
+  const Row<SpmmFwd>& chosen = choose(ctx, op);
   for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
     if (row.device != Device::cuda) continue;
     std::function<void()> pass;
     if (!refusal(row, op, Device::cuda)) pass = [&ctx, &row, op] { run_row(ctx, op, row); };
-    list.push_back(
-        {.time = {.name = row.name, .library = row.name == std::string("cusparse")}, .pass = std::move(pass)});
+    list.push_back({.time = {.name = row.name,
+                             .chosen = &row == &chosen && !sorts,
+                             .library = row.name == std::string("cusparse")},
+                    .pass = std::move(pass)});
   }
   SpmmFwd sorted = op;
   sorted.by_degree = at.by_degree;
-  const Row<SpmmFwd>& chosen = choose(ctx, sorted);
   for (const char* name : {"cuda_sr", "cuda_pr"}) {
     const Row<SpmmFwd>& row = row_named<SpmmFwd>(name);
     std::function<void()> pass;
     if (!refusal(row, sorted, Device::cuda)) pass = [&ctx, &row, sorted] { run_row(ctx, sorted, row); };
-    list.push_back(
-        {.time = {.name = name + std::string("_by_degree"), .chosen = &row == &chosen}, .pass = std::move(pass)});
+    list.push_back({.time = {.name = name + std::string("_by_degree"), .chosen = &row == &chosen && sorts},
+                    .pass = std::move(pass)});
   }
   for (const auto& [name, algorithm] :
        {std::pair{"cusparse_alg2", CUSPARSE_SPMM_CSR_ALG2}, std::pair{"cusparse_alg3", CUSPARSE_SPMM_CSR_ALG3}}) {
@@ -166,7 +177,7 @@ void check_result(GpuRuntime& gpu, const OnGpu& at, const Problem& p, const std:
   gpu.upload(p.y().view(), at.y);
   c.pass();
   gpu.download(at.y, host);
-  const float bound = c.time.library && at.x.dtype == DType::bf16 ? 2e-2f : 1e-3f;
+  const float bound = c.time.library && at.x.dtype == DType::bf16 ? 0.2f : 1e-3f;  // values rounded, hubs that cancel
   for (size_t i = 0; i < want.size(); ++i) {
     const float got = host.as<float>()[i];
     CHECK(std::fabs(got - want[i]) <= bound * (1 + std::fabs(want[i])), "{}: element {} is {}, not {}", c.time.name, i,
