@@ -35,6 +35,10 @@ std::string made_of(const Recipe& recipe, const data::Loader& data) {
 
 models::Config config_of_teacher(const Recipe& recipe, int64_t vocab) {
   models::Config config = models::load_config(models::find_weights(recipe.distill.teacher));
+  if (config.loop)
+    fail("distill.teacher", {.what = "a model of recurrent depth cannot teach: its distribution depends on its steps",
+                             .got = config.family,
+                             .hint = "a model without recurrent depth"});
   if (config.vocab == vocab) return config;
   fail("distill.teacher", {.what = "has another vocabulary",
                            .got = fmt::format("{} tokens", config.vocab),

@@ -464,6 +464,13 @@ TEST_F(TaskTest, WhatDoesNotFitIsRefused) {
   EXPECT_NE(refusal_of().find("[distill.hidden] cannot be combined with distill.cache"), std::string::npos)
       << refusal_of();
   reset();
+  distil({.teacher = support::data("huginn")});
+  EXPECT_NE(refusal_of().find("[distill.teacher] a model of recurrent depth cannot teach"), std::string::npos);
+  const data::DataSpec before = recipe_.data;
+  earn({.advantage = "teacher"});
+  EXPECT_NE(refusal_of().find("[distill.teacher] a model of recurrent depth cannot teach"), std::string::npos);
+  reset();
+  recipe_.data = before;
   nlohmann::json config = models::dense("llama");
   config["vocab_size"] = 51;
   distil({.teacher = another("wide", config)});
