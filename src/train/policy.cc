@@ -75,8 +75,8 @@ void Policy::run(nn::Run& run, models::Model& model, const Tensor& ids, const Te
   TokenGradient gradient(run, model.losses_of(run, ids, targets));
   for (size_t number = 0; number < rows.row_ids.size(); ++number) {
     const Answer answer = answer_of(number, part, gradient.losses());
-    if (!teacher_) sums.add("reward", rows.ratings[number].reward, 1);
     if (answer.tokens == 0) continue;
+    if (!teacher_) sums.add("reward", rows.ratings[number].reward, 1);
     double total = 0, kl = 0, ratios = 0, clipped = 0, apart = 0, divergence = 0;
     each_target(answer.seq, rows, [&](size_t t) {
       const double logprob = -static_cast<double>(gradient.losses()[t]),

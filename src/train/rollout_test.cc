@@ -221,6 +221,7 @@ TEST_F(RolloutTest, CutAnswersCanBeMasked) {
   const Run run = train();
   EXPECT_EQ(run.metrics[0].at("cut"), 1);
   EXPECT_EQ(run.metrics[0].at("norm"), 0);
+  EXPECT_EQ(run.metrics[0].count("reward"), 0u);  // of what is trained
   EXPECT_EQ(run.losses[0], 0);
 }
 
@@ -314,6 +315,7 @@ TEST_F(RolloutTest, FailedJudgementsAreCountedUntilTheyAreAll) {
   recipe_.steps = 1;
   const Run run = train();
   EXPECT_EQ(run.metrics[0].at("environment_errors"), 1);
+  EXPECT_EQ(run.metrics[0].at("reward"), 0.5);  // of the other groups
   int errors = 0;
   for (const auto& line : lines()) errors += line.contains("error") ? 1 : 0;
   EXPECT_EQ(errors, 1);
