@@ -106,6 +106,7 @@ class TaskTest : public models::FolderTest {
         {"rpo", [this] { prefer({.kind = "rpo", .beta = 0.5, .eta = 2}); }},
         {"leave-one-out", [this] { earn({.advantage = "leave-one-out", .kl = 0.1}); }},
         {"sequence", [this] { earn({.advantage = "mean", .aggregate = "sequence", .ratio = "sequence"}); }},
+        {"geometric", [this] { earn({.advantage = "mean", .kl = 0.1, .ratio = "sequence"}); }},
         {"capped", [this] { earn({.advantage = "std", .dual_clip = 3, .kl = 0.1, .importance_cap = 1.2}); }},
         {"entries", [this, other] { distil({.teacher = other, .temperature = 2, .ce = 0.3, .top_k = 7}); }},
         {"hidden", [this, other] { distil({.teacher = other, .ce = 0.3, .hidden = 0.8}); }},
