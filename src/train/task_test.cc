@@ -14,6 +14,7 @@
 #include "core/ref.h"
 #include "core/tape.h"
 #include "io/safetensors.h"
+#include "io/token_file.h"
 #include "support/models.h"
 #include "train/hidden_states.h"
 #include "train/language.h"
@@ -426,6 +427,44 @@ TEST_F(TaskTest, ACacheIsTheTeacher) {
   recipe_.batch = 2;
   EXPECT_NE(refusal_of().find("[distill.cache] cannot hold the rows of this data; got no end"), std::string::npos)
       << refusal_of();
+}
+
+// Batches of another size and with other targets left out are of the same rows, and find the entries of each; other
+// lengths or shares held out make other rows.
+TEST_F(TaskTest, ACacheOutlivesTheBatch) {
+  {
+    io::TokenFileWriter file(folder_ / "corpus", 50);
+    std::vector<int32_t> document;
+    for (int32_t d = 1; d < 40; ++d) {
+      document.assign(static_cast<size_t>(3 + d % 17), 0);
+      for (size_t i = 0; i < document.size(); ++i) document[i] = (static_cast<int32_t>(i) * 31 + d * 7) % 50;
+      file.add(document);
+    }
+    file.finish();
+  }
+  const std::string other = teacher();
+  distil({.teacher = other, .temperature = 2, .top_k = 6});
+  recipe_.data = {.kind = "indexed", .path = (folder_ / "corpus").string()};
+  const auto losses = [&](const std::string& cache) {
+    recipe_.distill.cache = cache;
+    std::vector<double> list;
+    for (const StepLog& log : train().logs) list.push_back(log.loss);
+    return list;
+  };
+  const std::string cache = (folder_ / "cache").string();
+  EXPECT_EQ(losses(cache), losses(""));
+  recipe_.steps = 12;  // epochs, shuffled
+  recipe_.loss.goldfish_k = 3;
+  for (const int64_t batch : {1, 5, 7}) {
+    recipe_.batch = batch;
+    EXPECT_EQ(losses(cache), losses("")) << batch;
+  }
+  const auto refusal = [&] { return support::error_of([&] { losses(cache); }); };
+  recipe_.length = 23;
+  EXPECT_NE(refusal().find("was made with another data"), std::string::npos) << refusal();
+  recipe_.length = 24;
+  recipe_.data.validation = 0.2;
+  EXPECT_NE(refusal().find("was made with another data"), std::string::npos) << refusal();
 }
 
 TEST_F(TaskTest, ATeachersAdvantageIsItsLogRatio) {
