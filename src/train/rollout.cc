@@ -111,7 +111,14 @@ void Rollouts::start(std::shared_ptr<models::Model> live, std::function<void(con
 }
 
 std::string Rollouts::prompt_of(const environments::Problem& problem, const std::string& environment) const {
-  if (!language_.chat) return problem.messages.back()["content"].get<std::string>();
+  if (!language_.chat) {
+    if (problem.messages.size() > 1 || !problem.tools.empty())
+      refuse("rollout.environments", "a model without a chat template reads one message without tools",
+             fmt::format("{} with {}", environment,
+                         problem.tools.empty() ? fmt::format("{} messages", problem.messages.size()) : "tools"),
+             "another environment, or a model with a chat template");
+    return problem.messages.back()["content"].get<std::string>();
+  }
   nlohmann::ordered_json variables = {{"messages", problem.messages}};
   if (!problem.tools.is_null()) variables["tools"] = problem.tools;
   if (language_.chat->reads("enable_thinking")) variables["enable_thinking"] = recipe_.rollout.think;

@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
 #include <map>
 #include <sstream>
 
+#include "io/model_path.h"
 #include "support/error_of.h"
 #include "support/folder.h"
+#include "sys/interrupt.h"
 #include "train/language.h"
 #include "train/trainer.h"
 
@@ -327,6 +330,24 @@ TEST_F(RolloutTest, FailedJudgementsAreCountedUntilTheyAreAll) {
   recipe_.rollout.prompts = 3;
   recipe_.out = (folder_ / "idle").string();
   EXPECT_NE(refusal().find("no answer of step 1 was judged; got the command ended"), std::string::npos) << refusal();
+}
+
+// A model without a template would read the last message alone.
+TEST_F(RolloutTest, ChatsNeedATemplate) {
+  const fs::path plain = folder_ / "plain";
+  fs::copy(io::find_model("tiny").folder, plain, fs::copy_options::recursive);
+  fs::remove(plain / "chat_template.jinja");
+  recipe_.init = plain.string();
+  recipe_.steps = 1;
+  EXPECT_EQ(refusal(), "");
+  const std::string says =
+      "[rollout.environments] a model without a chat template reads one message without tools; got ";
+  recipe_.rollout.environments = {"tool-call"};
+  EXPECT_EQ(refusal().find(says + "tool-call with tools"), 0u) << refusal();
+  recipe_.rollout.environments = {
+      "command:while read -r l; do echo '{\"messages\": [{\"role\": \"system\", \"content\": \"a\"}, "
+      "{\"role\": \"user\", \"content\": \"b\"}]}'; done"};
+  EXPECT_EQ(refusal().find(says + "command with 2 messages"), 0u) << refusal();
 }
 
 TEST_F(RolloutTest, WhatDoesNotFitIsRefused) {
