@@ -56,6 +56,7 @@ class RolloutTest : public support::FolderTest {
       for (const auto& [name, value] : log.metrics) metrics[name] = value;
       metrics["norm"] = log.grad_norm;
       run.losses.push_back(log.loss);
+      if (log.step == signal_after_) std::raise(SIGINT);
     }});
     const auto values = language.masters().values();
     run.values.assign(values.begin(), values.end());
@@ -73,6 +74,7 @@ class RolloutTest : public support::FolderTest {
   }
 
   Recipe recipe_;
+  int64_t signal_after_ = 0;  // a step
 };
 
 // Answers that are sampled at temperature 1 in batches, from prompts that are read once a group, have the
@@ -155,6 +157,19 @@ TEST_F(RolloutTest, AResumedRunHasTheSameAnswers) {
     EXPECT_EQ(whole.metrics.front().at("mismatch"), 0);
     EXPECT_EQ(whole.metrics.back().at("mismatch") > 0, ahead > 0);
   }
+}
+
+// A signal ends the answers of a step, which then has not begun: the checkpoint is that of the step before.
+TEST_F(RolloutTest, ASignalEndsTheAnswers) {
+  recipe_.steps = 2;
+  const Run whole = train();
+  recipe_.out = (folder_ / "stopped").string();
+  sys::catch_interrupts();
+  signal_after_ = 1;
+  EXPECT_EQ(train().losses.size(), 1u);
+  sys::clear_interrupt();
+  signal_after_ = 0;
+  EXPECT_EQ(train(fs::path(recipe_.out) / "checkpoints" / "step-00000001").values, whole.values);
 }
 
 // Weights of other formats answer with other probabilities; corrected, ratios are to what training computes.
