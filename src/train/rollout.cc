@@ -61,8 +61,13 @@ void check_rollout(const Recipe& recipe) {
   const auto number = [](auto value) { return fmt::format("{}", value); };
   if (recipe.policy.advantage == "none")
     refuse("policy.advantage", "[rollout] trains a policy", "none", "leave-one-out, mean, std or teacher");
-  if (!recipe.data.kind.empty() || !recipe.data.path.empty() || !recipe.data.blend.empty())
-    fail("data", {.what = "[rollout] generates the data", .hint = "leaving out [data]"});
+  for (const auto& [word, value] : changed_words(recipe)) {
+    if (word.starts_with("data."))
+      fail(word.c_str(), {.what = "[rollout] generates the data", .got = printable(value), .hint = "leaving out [data]"});
+  }
+  if (recipe.loss.goldfish_k > 0)
+    fail("loss.goldfish_k",
+         {.what = "[rollout] trains whole answers", .got = number(recipe.loss.goldfish_k), .expected = "0"});
   if (recipe.batch > 0 && recipe.batch != rollout_rows(recipe))
     refuse("batch", "is not rollout.prompts * rollout.answers", number(recipe.batch), number(rollout_rows(recipe)));
   if (r.answers < 2 && recipe.policy.advantage != "teacher")

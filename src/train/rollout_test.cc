@@ -374,7 +374,10 @@ TEST_F(RolloutTest, WhatDoesNotFitIsRefused) {
   };
   refused([](Recipe& r) { r.policy.advantage = "none"; }, "[policy.advantage] [rollout] trains a policy");
   refused([](Recipe& r) { r.rollout.answers = 1; }, "a group of one answer has nothing to compare it with");
-  refused([](Recipe& r) { r.data.kind = "rollouts"; }, "[data] [rollout] generates the data");
+  refused([](Recipe& r) { r.data.kind = "rollouts"; }, "[data.kind] [rollout] generates the data");
+  refused([](Recipe& r) { r.data.shuffle = false; }, "[data.shuffle] [rollout] generates the data; got false");
+  refused([](Recipe& r) { r.data.validation = 0.1; }, "[data.validation] [rollout] generates the data");
+  refused([](Recipe& r) { r.loss.goldfish_k = 4; }, "[loss.goldfish_k] [rollout] trains whole answers");
   refused([](Recipe& r) { r.batch = 5; }, "is not rollout.prompts * rollout.answers; got 5; expected 12");
   refused([](Recipe& r) { r.rollout.temperature = 0.5; }, "need a correction; got 0.5");
   refused([](Recipe& r) { r.rollout.environments = {"adition"}; }, "no such environment; got adition");

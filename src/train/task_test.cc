@@ -492,6 +492,14 @@ TEST_F(TaskTest, WhatDoesNotFitIsRefused) {
   EXPECT_NE(refusal_of().find("expected [preference] kind"), std::string::npos) << refusal_of();
   earn({.advantage = "teacher"});
   EXPECT_NE(refusal_of().find("there is no teacher"), std::string::npos) << refusal_of();
+  const DistillRecipe unread[] = {{.temperature = 2}, {.weight = 2},  {.ce = 1},
+                                  {.top_k = 4},       {.cache = "c"}, {.hidden = 1}};
+  for (DistillRecipe distill : unread) {
+    distill.teacher = folder_.string();
+    recipe_.distill = distill;
+    EXPECT_NE(refusal_of().find("cannot be combined with a teacher that is the advantage"), std::string::npos)
+        << refusal_of();
+  }
   reset();
   earn({.advantage = "mean", .replay_routes = true});
   EXPECT_NE(refusal_of().find("answers of a file have no recorded experts"), std::string::npos) << refusal_of();
