@@ -112,6 +112,8 @@ class Search(Case):
             file.write_text(text)
             self.assertRefused(search(out, *limit, "--variants", file), says)
         self.assertRefused(braid("search", "--solve", file, *limit), "takes an instance alone")
+        for words in (("--score", "kl"), ("-b", "2"), ("--length", "8"), ("--seed", "1"), ("--distill-tokens", "9"), ("-t", "1")):
+            self.assertRefused(braid("search", "--solve", file, *words), "takes an instance alone")
         self.assertRefused(braid("search", MODEL, out, *limit), "--data")
         self.assertRefused(braid("search", MODEL), "no output folder")
         self.assertRefused(search(out, *limit, model=DATA / "hf" / "nemotron-h-modelopt-nvfp4"), "quantised")
