@@ -3,6 +3,7 @@
 usage: search_test.py BRAID
 """
 import json
+import shutil
 
 from support.program import DATA, Case, braid, main
 from support.tensors import tensors
@@ -106,6 +107,11 @@ class Search(Case):
                             ((*limit, "--solve", file), "takes an instance alone")):
             self.assertRefused(search(out, *words), says)
             self.assertFalse(out.exists())
+        few = self.place / "few"
+        shutil.copytree(DATA / "hf" / "nemotron-nas", few)
+        config = json.loads((few / "config.json").read_text())
+        (few / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2}))
+        self.assertRefused(search(out, *limit, "--length", "1", model=few), "too few positions for steps to be timed; got max_position_embeddings: 2")
         for text, says in (("ffn = ", "v.toml"), ("width = [1]", "is not a kind of variant"), ("experts = [true]", "experts[0]"),
                            ("keep = [99]", "no such layer"), ('attention = ["linear"]', "can be linear"),
                            ('mamba = ["linear"]', "can be linear"), ("expert_ffn = [99999]", "no smaller size")):
