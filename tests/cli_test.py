@@ -210,6 +210,14 @@ class Refusals(Case):
         for words in (("--draft", "many"), ("--draft-max", 8), ("--draft", "mtp", "--draft-model", "tiny"), ("--draft-model", "none")):
             self.assertEqual(braid("run", "-p", prompt, *words).returncode, 1, words)
 
+    def test_a_model_of_recurrent_depth_drafts_with_fewer_steps(self):
+        words = ("run", ROOT / "tests" / "data" / "huginn", "--ids", "5,6,7", "-n", "12", "--temp", "0", "--ignore-eos", "--num-steps", "3", "--json")
+        alone = json.loads(braid(*words).stdout)
+        drafted = json.loads(braid(*words, "--self-speculate", "2").stdout)
+        self.assertEqual(drafted["ids"], alone["ids"])
+        self.assertEqual(alone["timings"]["draft_n"], 0)  # nothing repeats
+        self.assertGreater(drafted["timings"]["draft_n"], 0)
+
     def test_run_takes_a_conversation(self):
         file = self.new_folder() / "messages.json"
         file.write_text(json.dumps([{"role": "user", "content": "What is 17 + 25?"},

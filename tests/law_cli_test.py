@@ -29,6 +29,7 @@ class Law(Case):
         self.assertAlmostEqual(found["law"]["alpha"]["value"], 0.35, 4)
         self.assertAlmostEqual(found["law"]["E"]["value"], 1.8, 4)
         self.assertNotIn("draws", found)
+        self.assertRegex(braid("law", "fit", self.table, "--resamples", "10").stdout, r"; \d+% of the best eighth of starts came near")
         plan = json.loads(braid("law", "plan", fit, "--hours", "2", "--rate", "1e14", "--json").stdout)
         self.assertAlmostEqual(plan["hours"], 2)
         self.assertAlmostEqual(6 * plan["params"] * plan["tokens"] / 7.2e17, 1, 6)

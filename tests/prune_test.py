@@ -5,10 +5,11 @@ usage: prune_test.py BRAID
 """
 import json
 import math
+import shutil
 import struct
 
 from support.program import DATA, Case, braid, main
-from support.tensors import tensors
+from support.tensors import tensors, write_header
 
 MODEL, TEXT = DATA / "tiny-chat", DATA / "calibration" / "text.txt"
 QUICK = ("--length", "96", "-t", "1")
@@ -85,6 +86,28 @@ class Prune(Case):
         self.assertEqual(json.loads(again.stdout)["after"]["loss"], losses["minitron"])
         for name in ("model.safetensors", "config.json"):
             self.assertEqual((self.place / "again" / name).read_bytes(), (self.place / "minitron" / name).read_bytes())
+
+    def test_bytes_of_mixed_types(self):
+        # Expert matrices in F32, which are cut, and all others in BF16.
+        mixed = self.place / "mixed"
+        shutil.copytree(MODEL, mixed)
+        header, body = {}, b""
+        for name, tensor in sorted(tensors(MODEL).items(), key=lambda entry: ".experts." not in entry[0]):
+            data, dtype = tensor.data, tensor.dtype
+            if ".experts." in name and dtype == "BF16":
+                data, dtype = b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2)), "F32"
+            header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": [len(body), len(body) + len(data)]}
+            body += data
+        write_header(mixed / "model.safetensors", header, body)
+        whole = sum(len(tensor.data) for tensor in tensors(mixed).values())
+        for axes in ("hidden,mamba_heads", "expert_ffn,experts,layers"):
+            out = self.place / axes
+            done = prune(out, "--target", "gib=85%", "--axes", axes, "--json", model=mixed)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            told = json.loads(done.stdout)
+            stored = sum(len(tensor.data) for tensor in tensors(out).values())
+            self.assertLessEqual(stored, 0.85 * whole)
+            self.assertEqual(told["tried"][0]["bytes"], stored)  # by arithmetic, before it was written
 
     def test_table(self):
         done = prune(self.place / "small", "--target", "gib=90%", "--axes", "expert_ffn")

@@ -3,6 +3,7 @@
 usage: search_test.py BRAID
 """
 import json
+import shutil
 
 from support.program import DATA, Case, braid, main
 from support.tensors import tensors
@@ -106,12 +107,19 @@ class Search(Case):
                             ((*limit, "--solve", file), "takes an instance alone")):
             self.assertRefused(search(out, *words), says)
             self.assertFalse(out.exists())
+        few = self.place / "few"
+        shutil.copytree(DATA / "hf" / "nemotron-nas", few)
+        config = json.loads((few / "config.json").read_text())
+        (few / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2}))
+        self.assertRefused(search(out, *limit, "--length", "1", model=few), "too few positions for steps to be timed; got max_position_embeddings: 2")
         for text, says in (("ffn = ", "v.toml"), ("width = [1]", "is not a kind of variant"), ("experts = [true]", "experts[0]"),
                            ("keep = [99]", "no such layer"), ('attention = ["linear"]', "can be linear"),
                            ('mamba = ["linear"]', "can be linear"), ("expert_ffn = [99999]", "no smaller size")):
             file.write_text(text)
             self.assertRefused(search(out, *limit, "--variants", file), says)
         self.assertRefused(braid("search", "--solve", file, *limit), "takes an instance alone")
+        for words in (("--score", "kl"), ("-b", "2"), ("--length", "8"), ("--seed", "1"), ("--distill-tokens", "9"), ("-t", "1")):
+            self.assertRefused(braid("search", "--solve", file, *words), "takes an instance alone")
         self.assertRefused(braid("search", MODEL, out, *limit), "--data")
         self.assertRefused(braid("search", MODEL), "no output folder")
         self.assertRefused(search(out, *limit, model=DATA / "hf" / "nemotron-h-modelopt-nvfp4"), "quantised")

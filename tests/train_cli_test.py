@@ -242,9 +242,11 @@ class Train(TrainCase):
         idle = self.trained("schedule.decay=1", "checkpoint.merge=1", "eval.data=/none", "loss.mtp_steps=2", "--dry-run").stderr
         for says in ("schedule.kind is constant", "checkpoint.merge = 1 does nothing", "eval.data does nothing", "loss.mtp_steps does nothing"):
             self.assertIn(says, idle)
-        idle = self.trained("graph.model=gat", "distill.temperature=3", "preference.beta=0.5", "rollout.tokens=9", "--dry-run").stderr
+        idle = self.trained("graph.model=gat", "distill.temperature=3", "preference.beta=0.5", "rollout.tokens=9", "policy.kl=0.1",
+                            "loop.sigma=0.7", "--dry-run").stderr
         for says in ('graph.model = "gat" does nothing without objective = "graph"', "distill.temperature = 3.0 does nothing without distill.teacher",
-                     "preference.beta = 0.5 does nothing without preference.kind", "rollout.tokens = 9 does nothing without rollout.environments"):
+                     "preference.beta = 0.5 does nothing without preference.kind", "rollout.tokens = 9 does nothing without rollout.environments",
+                     "policy.kl = 0.1 does nothing without policy.advantage", "loop.sigma = 0.7 does nothing without a model of recurrent depth"):
             self.assertIn(says, idle)
         self.assertIn("wsd without schedule.decay", self.trained("schedule.kind=wsd", "--dry-run").stderr)
 

@@ -49,7 +49,8 @@ void print_fit(const law::Fit& f) {
     by_hull("by the hull: D over C", [](const Frontier& h) { return h.tokens.exponent; });
   }
   fmt::print("{}\n", table.plain());
-  fmt::print("error on rows {:.2f}% rms; {:.0f}% of starts came near the best fit\n", 100 * f.rms, 100 * f.starts_near);
+  fmt::print("error on rows {:.2f}% rms; {:.0f}% of the best eighth of starts came near the best fit\n", 100 * f.rms,
+             100 * f.starts_near);
   if (f.left_out.sizes > 0)
     fmt::print("error on a size left out {:.2f}% rms, mean {:+.2f}%, worst {:+.2f}% at {} params ({} sizes)\n",
                100 * f.left_out.rms, 100 * f.left_out.mean, 100 * f.left_out.worst, count(f.left_out.worst_params),

@@ -29,9 +29,15 @@ struct SearchArgs {
   puzzle::Options puzzle;
   int64_t seed = 0, threads = 0;
   bool json = false;
+  const Cli* cli = nullptr;
 };
 
 const std::vector<std::string> kMetrics = {"kl", "loss", "cosine"};
+
+// Options that an instance has no use for.
+constexpr const char* kOfModels[] = {"data",           "kind",       "limit",   "variants", "score",
+                                     "distill-tokens", "distill-lr", "samples", "held",     "row",
+                                     "batch",          "length",     "rounds",  "seed",     "threads"};
 
 std::string text_of(const compress::Instance& instance, const compress::Choice& choice,
                     const std::vector<double>& costs) {
@@ -83,9 +89,11 @@ void check(SearchArgs& o) {
 
 int search_command(SearchArgs o) {
   if (!o.instance.empty()) {
-    for (const std::string& other : {o.model, o.data, o.limits, o.variants}) {
-      if (!other.empty())
-        fail("--solve", {.what = "takes an instance alone", .got = printable(other), .hint = "one of both"});
+    if (!o.model.empty())
+      fail("--solve", {.what = "takes an instance alone", .got = printable(o.model), .hint = "one of both"});
+    for (const char* word : kOfModels) {
+      if (o.cli->given(word))
+        fail("--solve", {.what = "takes an instance alone", .got = fmt::format("--{}", word), .hint = "one of both"});
     }
     return solve(o);
   }
@@ -111,6 +119,7 @@ int search_command(SearchArgs o) {
 
 Action setup_search(Cli& cli) {
   auto o = std::make_shared<SearchArgs>();
+  o->cli = &cli;
   puzzle::Options& p = o->puzzle;
   cli.positional("model", o->model, "a folder, org/name of the Hugging Face cache, or tiny", false);
   cli.positional("out", o->out, "the folder to create", false);

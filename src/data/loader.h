@@ -90,6 +90,9 @@ class Loader {
 // Is every row a pair of answers, or an answer?
 bool has_answers(const DataSpec& spec);
 
+// Does a file say how many rows a batch has?
+bool has_batches(const DataSpec& spec);
+
 // Does it need a tokenizer?
 bool reads_text(const DataSpec& spec);
 

@@ -201,12 +201,22 @@ Loader open(const DataSpec& spec, const Language& language) { return Opener(spec
 
 bool has_answers(const DataSpec& spec) { return spec.kind == "preference" || spec.kind == "rollouts"; }
 
+namespace {
+
+template <class Is>
+bool any_kind(const DataSpec& spec, Is&& is) {
+  const auto of = [&](const std::string& path) { return is(kind_for(spec, path)); };
+  return spec.blend.empty() ? of(spec.path) : std::ranges::any_of(spec.blend, of, &BlendPart::path);
+}
+
+}  // namespace
+
+bool has_batches(const DataSpec& spec) {
+  return any_kind(spec, [](const std::string& kind) { return kind == "ids"; });
+}
+
 bool reads_text(const DataSpec& spec) {
-  const auto is_text = [&](const std::string& path) {
-    const std::string kind = kind_for(spec, path);
-    return kind == "text" || kind == "jsonl";
-  };
-  return spec.blend.empty() ? is_text(spec.path) : std::ranges::any_of(spec.blend, is_text, &BlendPart::path);
+  return any_kind(spec, [](const std::string& kind) { return kind == "text" || kind == "jsonl"; });
 }
 
 Loader open(const DataSpec& spec, const fs::path& folder, int64_t vocabulary) {

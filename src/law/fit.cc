@@ -166,7 +166,8 @@ std::vector<std::string> warnings_of(const Fit& f, const FitOptions& o) {
     list.push_back(fmt::format("{} of {} resamples identify no law and are left out of the intervals",
                                o.resamples - std::ssize(f.draws), o.resamples));
   if (f.starts_near < 0.02)
-    list.push_back(fmt::format("only {:.1f}% of the starts came near the best fit", 100 * f.starts_near));
+    list.push_back(
+        fmt::format("only {:.1f}% of the best eighth of starts came near the best fit", 100 * f.starts_near));
   if (!f.frontier) {
     list.push_back("fewer than three rows on the hull: no fit by approach 1");
   } else if (!f.draws.empty()) {

@@ -38,7 +38,7 @@ double rms_residual(const Sample& sample, const Law& law);
 struct ParametricFit {
   Law law;
   double objective = 0;       // huber_sum at the minimum
-  double starts_near = 0;     // share of the tried starts that ended within 1% of it
+  double starts_near = 0;     // share of the tried starts, the best eighth of the grid, that ended within 1% of it
   std::vector<Law> starts{};  // a few of those: enough for a refit on other weights
 };
 

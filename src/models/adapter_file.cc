@@ -198,6 +198,7 @@ bool merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs:
   }
   writer.finish();
   copy_companions(path.folder, folder.place());
+  copy_nested(path.folder, folder.place());
   copy_config(path.folder, folder.place());
   folder.commit();
   return true;

@@ -19,6 +19,7 @@
 #include "sys/check.h"
 #include "sys/error.h"
 #include "sys/parallel.h"
+#include "sys/read.h"
 
 namespace braid::models {
 namespace fs = std::filesystem;
@@ -111,6 +112,7 @@ class Merger {
     }
     writer.finish();
     copy_companions(models_[0].path.folder, folder.place());
+    if (nests_alike()) copy_nested(models_[0].path.folder, folder.place());
     copy_config(models_[0].path.folder, folder.place());
     folder.commit();
     report_.whole = true;
@@ -134,6 +136,18 @@ class Merger {
       refuse(quantised->is_object() ? quantised->string_of({"quant_method"}).value_or(quantised->path())
                                     : quantised->path());
     if (fs::exists(path.folder / "hf_quant_config.json")) refuse("hf_quant_config.json");
+  }
+
+  // The models inside nested ones are prefixes of the merged one only where all have the same.
+  bool nests_alike() {
+    const auto file = [](const MergeModel& model) {
+      const fs::path path = model.path.folder / kNestedFile;
+      return fs::exists(path) ? sys::read_file(path) : std::string();
+    };
+    const std::string first = file(models_[0]);
+    const bool alike = std::ranges::all_of(models_, [&](const MergeModel& model) { return file(model) == first; });
+    if (!alike) report_.notes.push_back(fmt::format("{} is left out: the models do not have the same", kNestedFile));
+    return alike;
   }
 
   // The tensors of a prediction block, as any of the models spells them.

@@ -60,6 +60,10 @@ fs::path weights_in(const MasterWeights& masters, const fs::path& folder) {
 
 void copy_config(const fs::path& from, const fs::path& to) { copy_across(from / "config.json", to / "config.json"); }
 
+void copy_nested(const fs::path& from, const fs::path& to) {
+  if (fs::exists(from / kNestedFile)) copy_across(from / kNestedFile, to / kNestedFile);
+}
+
 void copy_companions(const fs::path& from, const fs::path& to) {
   for (const char* name : kCompanions) {
     if (fs::exists(from / name)) copy_across(from / name, to / name);

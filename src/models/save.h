@@ -9,6 +9,9 @@
 
 namespace braid::models {
 
+// Of a nested folder (prune/nested.h): the models inside it.
+inline constexpr const char* kNestedFile = "nested.json";
+
 // Creates `folder` and writes into it. `values` is an array of the masters' size: the masters, or a mean of them.
 // `origin` is the folder that the masters were loaded from. The router's correction stays FP32 in files of BF16.
 // Adapters alone are a folder as PEFT writes it (models/adapter_file.h), always in F32.
@@ -20,6 +23,8 @@ std::filesystem::path weights_in(const MasterWeights& masters, const std::filesy
 
 // Copies config.json.
 void copy_config(const std::filesystem::path& from, const std::filesystem::path& to);
+// Copies nested.json, if there is one.
+void copy_nested(const std::filesystem::path& from, const std::filesystem::path& to);
 // Copies tokenizer, chat template and generation settings, as far as present.
 void copy_companions(const std::filesystem::path& from, const std::filesystem::path& to);
 

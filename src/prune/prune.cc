@@ -56,13 +56,18 @@ class Pruner {
     if (!whole_.measure()) return report;
     order_ = ranked(whole_.scores().of.at({Axis::layers, -1}));
     const CostModel costs(whole_.config(), order_);
+    const io::Safetensors stored(path_.weights);
+    const FileBytes bytes(whole_.config(), whole_.layouts(), order_, [&](const models::TensorSpec& spec) {
+      return size_of(stored.need(whole_.files().get(spec).name).dtype);
+    });
     Candidate whole{.cost = costs.of({})};
     whole.bytes = stored_bytes(path_.weights);
     whole.loss = mean_loss(*whole_.model(), whole_.quick(), options_.threads);
     whole.tokens_s = decode_rate(whole_.model(), options_.threads);
     const Trials trials{
         .loss = [this](const Sizes& sizes) { return mean_loss(*cut(sizes), whole_.quick(), options_.threads); },
-        .tokens_s = [this](const Sizes& sizes) { return decode_rate(cut(sizes), options_.threads); }};
+        .tokens_s = [this](const Sizes& sizes) { return decode_rate(cut(sizes), options_.threads); },
+        .bytes = [&bytes](const Sizes& sizes) { return bytes.of(sizes); }};
     report.found = search(whole_.ranges(), whole, costs,
                           {.target = options_.target, .axes = whole_.axes(), .candidates = options_.candidates}, trials,
                           [this](int64_t done, int64_t total) { return stage_("trying cuts", done, total); });

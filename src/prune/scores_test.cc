@@ -350,6 +350,10 @@ TEST(Costs, AreThoseOfTheInventory) {
     for (int64_t l = 0; l < std::ssize(config.layers); ++l) order.push_back(l);
     const auto ranges = axes_of(config, {});
     const CostModel costs(config, order);
+    const auto value_bytes = [](const models::TensorSpec& spec) {  // types differ by role and layer
+      return int64_t{2} << (static_cast<int>(spec.role) + (spec.mtp ? 0 : spec.layer)) % 2;
+    };
+    const FileBytes bytes(config, Layouts(config), order, value_bytes);
     Sizes sizes;
     for (size_t i = 0; i <= kAxes; ++i) {  // one axis more each time
       std::vector<int64_t> layers = order;
@@ -358,6 +362,10 @@ TEST(Costs, AreThoseOfTheInventory) {
       const Cost got = costs.of(sizes);
       EXPECT_EQ(got.params, want.total + want.mtp) << config.family << " " << i;
       EXPECT_EQ(got.active, want.active) << config.family << " " << i;
+      int64_t stored = 0;
+      for (const models::TensorSpec& spec : inventory(resized(config, sizes, layers)))
+        stored += spec.shape.count() * value_bytes(spec);
+      EXPECT_EQ(bytes.of(sizes), stored) << config.family << " " << i;
       if (i < kAxes && ranges[i].why.empty()) sizes[ranges[i].axis] = ranges[i].least;
     }
   }

@@ -165,8 +165,7 @@ class Searcher {
       if (at[i] > 0) c.sizes[options_.axes[i]] = p.size;
     }
     c.cost = costs_.of(c.sizes);
-    const auto share = [](int64_t part, int64_t all) { return static_cast<double>(part) / static_cast<double>(all); };
-    c.bytes = static_cast<int64_t>(static_cast<double>(whole_.bytes) * share(c.cost.params, whole_.cost.params));
+    if (trials_.bytes) c.bytes = trials_.bytes(c.sizes);
     if (least_.tokens_s > 0) c.tokens_s = estimated_tokens_s(c);
     return c;
   }

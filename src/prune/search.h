@@ -54,6 +54,7 @@ struct SearchOptions {
 struct Trials {
   std::function<double(const Sizes&)> loss;      // per token of calibration data
   std::function<double(const Sizes&)> tokens_s;  // of decoding; for a speed also of the smallest combination
+  std::function<int64_t(const Sizes&)> bytes{};  // of the files; may be empty where no target is in GiB
 };
 
 struct Found {

@@ -5,12 +5,13 @@
 #include <string>
 
 #include "io/model_path.h"
+#include "models/save.h"
 #include "prune/cut_model.h"
 #include "sys/function_ref.h"
 
 namespace braid::prune {
 
-inline constexpr const char* kNestedFile = "nested.json";
+using models::kNestedFile;
 
 // What a nested folder has besides (nested.h).
 struct NestedFiles {

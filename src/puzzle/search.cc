@@ -40,7 +40,12 @@ class Searcher {
     if (lists.of.empty()) lists = {.of = default_lists(config).of, .keep = lists.keep};
     report_.sites = sites_of(config, lists);
     // A turn of steps follows what was read (step_times).
-    if (const int64_t most = config.positions_limit(); most > 0 && options.times.length > most - 3 * kSteps)
+    const int64_t most = config.positions_limit();
+    if (most > 0 && most <= 3 * kSteps)
+      fail(printable(path.name), {.what = "has too few positions for steps to be timed",
+                                  .got = fmt::format("max_position_embeddings: {}", most),
+                                  .expected = fmt::format("at least {}", 3 * kSteps + 1)});
+    if (most > 0 && options.times.length > most - 3 * kSteps)
       fail("--length", {.what = "longer than the model allows",
                         .got = std::to_string(options.times.length),
                         .expected = fmt::format("at most {} (max_position_embeddings: {})", most - 3 * kSteps, most)});

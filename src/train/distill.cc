@@ -35,6 +35,10 @@ std::string made_of(const Recipe& recipe, const data::Loader& data) {
 
 models::Config config_of_teacher(const Recipe& recipe, int64_t vocab) {
   models::Config config = models::load_config(models::find_weights(recipe.distill.teacher));
+  if (config.loop)
+    fail("distill.teacher", {.what = "a model of recurrent depth cannot teach: its distribution depends on its steps",
+                             .got = config.family,
+                             .hint = "a model without recurrent depth"});
   if (config.vocab == vocab) return config;
   fail("distill.teacher", {.what = "has another vocabulary",
                            .got = fmt::format("{} tokens", config.vocab),
@@ -65,6 +69,22 @@ std::unique_ptr<Frozen> load_teacher(const Recipe& recipe, const models::Config&
   return std::make_unique<Frozen>(path, numerics_of(recipe));
 }
 
+namespace {
+
+// A row's entries are those of its tokens alone, whatever batch it is in and whichever of its targets are left out: a
+// cache outlives a change of both.
+data::DataSpec spec_of_cache(const Recipe& recipe) {
+  constexpr int64_t kRows = 16;  // of a batch that the hash of the data samples
+  data::DataSpec spec = data_spec(recipe);
+  spec.shuffle = false;
+  spec.seed = 0;
+  spec.goldfish = {};
+  spec.batch = data::has_batches(spec) ? 0 : kRows;
+  return spec;
+}
+
+}  // namespace
+
 Distill::Distill(const Recipe& recipe, const models::Config& config, std::unique_ptr<Frozen> teacher, Ctx& ctx)
     : all_(recipe), recipe_(recipe.distill), teacher_(std::move(teacher)) {
   if (recipe_.hidden > 0) {
@@ -74,10 +94,7 @@ Distill::Distill(const Recipe& recipe, const models::Config& config, std::unique
       projection_.emplace(theirs.hidden, config.hidden, std::ssize(config.layers), static_cast<uint64_t>(recipe.seed));
   }
   if (recipe_.cache.empty()) return;
-  data::DataSpec spec = data_spec(recipe);
-  spec.shuffle = false;
-  spec.seed = 0;
-  const data::Loader data = data::open(spec, language_folder(recipe), config.vocab);
+  const data::Loader data = data::open(spec_of_cache(recipe), language_folder(recipe), config.vocab);
   const std::string facts = made_of(recipe, data);
   if (!std::filesystem::exists(recipe_.cache))
     EntriesCache::make(recipe_.cache, facts, ctx, *teacher_, data, recipe_.top_k, recipe_.temperature);

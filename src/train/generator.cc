@@ -9,6 +9,7 @@
 #include "models/load.h"
 #include "models/quant_recipe.h"
 #include "models/quantize.h"
+#include "sys/interrupt.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -59,7 +60,14 @@ void Generator::renew() {
 
 // A scheduler of its own: prefixes that it caches belong to these weights.
 std::vector<engine::Generated> Generator::answers(std::vector<engine::Request> requests) {
-  return engine::generate_all(*runner_, std::move(requests), [](int64_t) { return true; });
+  const int64_t count = std::ssize(requests);
+  bool stopped = false;
+  std::vector<engine::Generated> answers = engine::generate_all(*runner_, std::move(requests), [&](int64_t done) {
+    stopped = done < count && sys::caught_signal() != 0;
+    return !stopped;
+  });
+  if (stopped) throw sys::Interrupted();
+  return answers;
 }
 
 std::vector<std::vector<float>> Generator::score(const std::vector<engine::ScoreItem>& items) {

@@ -27,7 +27,7 @@ class Generator {
 
   // From here on with the weights as they are now. What was read with others is forgotten.
   void renew();
-  // In their order. Error where a logit is not finite.
+  // In their order. Error where a logit is not finite. Throws sys::Interrupted soon after a signal.
   std::vector<engine::Generated> answers(std::vector<engine::Request> requests);
   // The experts that the weights which answer choose for each token but the last, by one pass over all of them: under
   // `exact` those of the steps that generated them, otherwise equal up to rounding.

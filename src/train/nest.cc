@@ -57,6 +57,7 @@ void check_nest(const Recipe& recipe) {
   refuse(recipe.lora.rank > 0, "[lora]");
   refuse(nn::is_low_precision(recipe.precision), "precision.recipe");
   refuse(rates_answers(recipe) || generates(recipe), "[preference], [policy] or [rollout]");
+  refuse(recipe.distill.hidden > 0, "distill.hidden: smaller models have other widths and layers");
   refuse(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
   refuse(recipe.loss.quantile > 0, "loss.quantile");
   refuse(recipe.spike.z > 0 || recipe.spike.norm_z > 0, "[spike]: its window would mix losses of several models");

@@ -283,6 +283,8 @@ TEST(NestedModels, RefuseWhatTheyAreNot) {
   EXPECT_NE(says([](Recipe& r) { r.nest = {.sampling = {1}}; }).find("no budgets"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.loss.router_bias_rate = 0.1; }).find("router_bias_rate"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.loss.quantile = 0.1; }).find("quantile"), std::string::npos);
+  EXPECT_NE(says([&](Recipe& r) { r.distill = {.teacher = nested.string(), .hidden = 1}; }).find("distill.hidden"),
+            std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.spike.z = 5; }).find("[spike]"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.lora.rank = 2, r.lora.targets = {"*"}; }).find("[lora]"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.init = support::data("hf/nemotron-h-latent-mtp"); }).find("not a nested model"),

@@ -199,11 +199,13 @@ std::vector<std::string> idle_words(const Recipe& recipe) {
 namespace {
 
 // Of tables whose part of training is off: every word that differs from its default.
-void note_tables(const Recipe& recipe, std::vector<std::string>& lines) {
+void note_tables(const Recipe& recipe, const models::Config& config, std::vector<std::string>& lines) {
   const std::tuple<const char*, bool, const char*> tables[] = {
       {"graph.", true, "objective = \"graph\""},
       {"distill.", recipe.distill.teacher.empty(), "distill.teacher"},
       {"preference.", recipe.preference.kind == "none", "preference.kind"},
+      {"policy.", recipe.policy.advantage == "none", "policy.advantage"},
+      {"loop.", !config.loop, "a model of recurrent depth"},
       {"rollout.", recipe.rollout.environments.empty(), "rollout.environments"}};
   for (const auto& [word, value] : changed_words(recipe)) {
     for (const auto& [table, off, needs] : tables) {
@@ -217,9 +219,7 @@ void note_tables(const Recipe& recipe, std::vector<std::string>& lines) {
 
 std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& config) {
   std::vector<std::string> lines = idle_words(recipe);
-  note_tables(recipe, lines);
-  if (!config.loop && (recipe.loop.mean > 0 || recipe.loop.backward > 0))
-    lines.emplace_back("loop.mean and loop.backward do nothing: the model has no recurrent depth");
+  note_tables(recipe, config, lines);
   bool routes = false, selects = false;
   models::each_part(config, [&](const models::PartSpec& part) {
     const auto* moe = std::get_if<nn::MoeSpec>(&part.block);

@@ -55,7 +55,7 @@ double Policy::old_logprob(size_t t, const data::Batch& rows) const {
   return recipe_.importance_cap > 0 ? -static_cast<double>(reference_[t]) : static_cast<double>(rows.logprobs[t]);
 }
 
-Policy::Answer Policy::answer_of(size_t number, const TaskPart& part, const float* losses) const {
+Policy::Answer Policy::answer_of(size_t number, const TaskPart& part, double trained, const float* losses) const {
   Answer answer{.seq = part.rows.seqs.seqs[number]};
   if (!teacher_) answer.advantage = advantage_of(advantage_, part.rows.ratings[number]);
   each_target(answer.seq, part.rows, [&](size_t t) {
@@ -64,19 +64,20 @@ Policy::Answer Policy::answer_of(size_t number, const TaskPart& part, const floa
   });
   if (answer.tokens == 0) return answer;
   answer.log_ratio /= answer.tokens;
-  answer.scale = recipe_.aggregate == "token" ? 1 / static_cast<double>(part.whole.trained)
-                                              : 1 / (trained_answers(part.whole) * answer.tokens);
+  answer.scale = 1 / (recipe_.aggregate == "token" ? trained : trained * answer.tokens);
   return answer;
 }
 
 void Policy::run(nn::Run& run, models::Model& model, const Tensor& ids, const Tensor& targets, const TaskPart& part,
                  Sums& sums) {
   const data::Batch& rows = part.rows;
+  const double trained =
+      recipe_.aggregate == "token" ? static_cast<double>(part.whole.trained) : trained_answers(part.whole);
   TokenGradient gradient(run, model.losses_of(run, ids, targets));
   for (size_t number = 0; number < rows.row_ids.size(); ++number) {
-    const Answer answer = answer_of(number, part, gradient.losses());
-    if (!teacher_) sums.add("reward", rows.ratings[number].reward, 1);
+    const Answer answer = answer_of(number, part, trained, gradient.losses());
     if (answer.tokens == 0) continue;
+    if (!teacher_) sums.add("reward", rows.ratings[number].reward, 1);
     double total = 0, kl = 0, ratios = 0, clipped = 0, apart = 0, divergence = 0;
     each_target(answer.seq, rows, [&](size_t t) {
       const double logprob = -static_cast<double>(gradient.losses()[t]),

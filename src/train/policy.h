@@ -28,7 +28,8 @@ class Policy final : public Task {
     double log_ratio = 0;  // the mean over its tokens
     double scale = 0;      // of a token in the loss
   };
-  Answer answer_of(size_t number, const TaskPart& part, const float* losses) const;
+  // `trained`: tokens of the batch, or its answers, as the loss counts them.
+  Answer answer_of(size_t number, const TaskPart& part, double trained, const float* losses) const;
   double old_logprob(size_t t, const data::Batch& rows) const;
 
   PolicyRecipe recipe_;

@@ -61,8 +61,13 @@ void check_rollout(const Recipe& recipe) {
   const auto number = [](auto value) { return fmt::format("{}", value); };
   if (recipe.policy.advantage == "none")
     refuse("policy.advantage", "[rollout] trains a policy", "none", "leave-one-out, mean, std or teacher");
-  if (!recipe.data.kind.empty() || !recipe.data.path.empty() || !recipe.data.blend.empty())
-    fail("data", {.what = "[rollout] generates the data", .hint = "leaving out [data]"});
+  for (const auto& [word, value] : changed_words(recipe)) {
+    if (word.starts_with("data."))
+      fail(word.c_str(), {.what = "[rollout] generates the data", .got = printable(value), .hint = "leaving out [data]"});
+  }
+  if (recipe.loss.goldfish_k > 0)
+    fail("loss.goldfish_k",
+         {.what = "[rollout] trains whole answers", .got = number(recipe.loss.goldfish_k), .expected = "0"});
   if (recipe.batch > 0 && recipe.batch != rollout_rows(recipe))
     refuse("batch", "is not rollout.prompts * rollout.answers", number(recipe.batch), number(rollout_rows(recipe)));
   if (r.answers < 2 && recipe.policy.advantage != "teacher")
@@ -111,7 +116,14 @@ void Rollouts::start(std::shared_ptr<models::Model> live, std::function<void(con
 }
 
 std::string Rollouts::prompt_of(const environments::Problem& problem, const std::string& environment) const {
-  if (!language_.chat) return problem.messages.back()["content"].get<std::string>();
+  if (!language_.chat) {
+    if (problem.messages.size() > 1 || !problem.tools.empty())
+      refuse("rollout.environments", "a model without a chat template reads one message without tools",
+             fmt::format("{} with {}", environment,
+                         problem.tools.empty() ? fmt::format("{} messages", problem.messages.size()) : "tools"),
+             "another environment, or a model with a chat template");
+    return problem.messages.back()["content"].get<std::string>();
+  }
   nlohmann::ordered_json variables = {{"messages", problem.messages}};
   if (!problem.tools.is_null()) variables["tools"] = problem.tools;
   if (language_.chat->reads("enable_thinking")) variables["enable_thinking"] = recipe_.rollout.think;

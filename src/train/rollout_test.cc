@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
 #include <map>
 #include <sstream>
 
+#include "io/model_path.h"
 #include "support/error_of.h"
 #include "support/folder.h"
+#include "sys/interrupt.h"
 #include "train/language.h"
 #include "train/trainer.h"
 
@@ -154,6 +157,29 @@ TEST_F(RolloutTest, AResumedRunHasTheSameAnswers) {
   }
 }
 
+// A signal ends the answers of a step, which has then not begun: drawn again, it is what it would have been.
+TEST_F(RolloutTest, ASignalEndsTheAnswers) {
+  recipe_.rollout.curriculum = "pass-rate";
+  recipe_.rollout.every = 0;
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 2};
+  Language language(recipe_, ctx);
+  sys::catch_interrupts();
+  const auto drawn = [&](bool interrupted) {
+    Rollouts rollouts(recipe_, io::find_model("tiny").folder, language.model()->config().vocab);
+    rollouts.start(language.model(), {}, 2);
+    data::Batch batch;
+    if (interrupted) {
+      std::raise(SIGINT);
+      EXPECT_THROW(rollouts.draw(0, batch), sys::Interrupted);
+      sys::clear_interrupt();
+    }
+    rollouts.draw(0, batch);
+    return std::pair(batch.ids, batch.logprobs);
+  };
+  EXPECT_EQ(drawn(true), drawn(false));
+}
+
 // Weights of other formats answer with other probabilities; corrected, ratios are to what training computes.
 TEST_F(RolloutTest, QuantisedWeightsAnswerAndAreCorrected) {
   recipe_.steps = 2;
@@ -221,6 +247,7 @@ TEST_F(RolloutTest, CutAnswersCanBeMasked) {
   const Run run = train();
   EXPECT_EQ(run.metrics[0].at("cut"), 1);
   EXPECT_EQ(run.metrics[0].at("norm"), 0);
+  EXPECT_EQ(run.metrics[0].count("reward"), 0u);  // of what is trained
   EXPECT_EQ(run.losses[0], 0);
 }
 
@@ -314,6 +341,7 @@ TEST_F(RolloutTest, FailedJudgementsAreCountedUntilTheyAreAll) {
   recipe_.steps = 1;
   const Run run = train();
   EXPECT_EQ(run.metrics[0].at("environment_errors"), 1);
+  EXPECT_EQ(run.metrics[0].at("reward"), 0.5);  // of the other groups
   int errors = 0;
   for (const auto& line : lines()) errors += line.contains("error") ? 1 : 0;
   EXPECT_EQ(errors, 1);
@@ -327,6 +355,24 @@ TEST_F(RolloutTest, FailedJudgementsAreCountedUntilTheyAreAll) {
   EXPECT_NE(refusal().find("no answer of step 1 was judged; got the command ended"), std::string::npos) << refusal();
 }
 
+// A model without a template would read the last message alone.
+TEST_F(RolloutTest, ChatsNeedATemplate) {
+  const fs::path plain = folder_ / "plain";
+  fs::copy(io::find_model("tiny").folder, plain, fs::copy_options::recursive);
+  fs::remove(plain / "chat_template.jinja");
+  recipe_.init = plain.string();
+  recipe_.steps = 1;
+  EXPECT_EQ(refusal(), "");
+  const std::string says =
+      "[rollout.environments] a model without a chat template reads one message without tools; got ";
+  recipe_.rollout.environments = {"tool-call"};
+  EXPECT_EQ(refusal().find(says + "tool-call with tools"), 0u) << refusal();
+  recipe_.rollout.environments = {
+      "command:while read -r l; do echo '{\"messages\": [{\"role\": \"system\", \"content\": \"a\"}, "
+      "{\"role\": \"user\", \"content\": \"b\"}]}'; done"};
+  EXPECT_EQ(refusal().find(says + "command with 2 messages"), 0u) << refusal();
+}
+
 TEST_F(RolloutTest, WhatDoesNotFitIsRefused) {
   const Recipe good = recipe_;
   const auto refused = [&](const auto& change, const char* says) {
@@ -336,7 +382,10 @@ TEST_F(RolloutTest, WhatDoesNotFitIsRefused) {
   };
   refused([](Recipe& r) { r.policy.advantage = "none"; }, "[policy.advantage] [rollout] trains a policy");
   refused([](Recipe& r) { r.rollout.answers = 1; }, "a group of one answer has nothing to compare it with");
-  refused([](Recipe& r) { r.data.kind = "rollouts"; }, "[data] [rollout] generates the data");
+  refused([](Recipe& r) { r.data.kind = "rollouts"; }, "[data.kind] [rollout] generates the data");
+  refused([](Recipe& r) { r.data.shuffle = false; }, "[data.shuffle] [rollout] generates the data; got false");
+  refused([](Recipe& r) { r.data.validation = 0.1; }, "[data.validation] [rollout] generates the data");
+  refused([](Recipe& r) { r.loss.goldfish_k = 4; }, "[loss.goldfish_k] [rollout] trains whole answers");
   refused([](Recipe& r) { r.batch = 5; }, "is not rollout.prompts * rollout.answers; got 5; expected 12");
   refused([](Recipe& r) { r.rollout.temperature = 0.5; }, "need a correction; got 0.5");
   refused([](Recipe& r) { r.rollout.environments = {"adition"}; }, "no such environment; got adition");

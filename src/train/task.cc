@@ -40,6 +40,12 @@ void check_policy(const Recipe& recipe) {
     fail("policy.dual_clip", {.what = "is not above 1",
                               .got = fmt::format("{:g}", policy.dual_clip),
                               .expected = "0 (off), or a ratio like 3"});
+  if (policy.advantage == "teacher") {
+    for (const auto& [word, value] : changed_words(recipe)) {
+      if (word.starts_with("distill.") && word != "distill.teacher")
+        refuse_together(word.c_str(), "a teacher that is the advantage of a policy");
+    }
+  }
   if (policy.ratio != "sequence") return;
   if (policy.importance_cap > 0) refuse_together("policy.importance_cap", "policy.ratio = \"sequence\"");
   if (policy.advantage == "teacher") refuse_together("policy.advantage = \"teacher\"", "policy.ratio = \"sequence\"");
@@ -72,8 +78,6 @@ void check_task(const Recipe& recipe) {
     fail("distill.hidden", {.what = "there is no teacher", .expected = "distill.teacher = a model folder"});
   if (!distills(recipe) && !rates_answers(recipe)) return;
   if (distills(recipe) && !rates_answers(recipe) && recipe.exact) refuse_together("exact", "[distill]");
-  if (recipe.distill.hidden > 0 && rates_answers(recipe))
-    refuse_together("distill.hidden", "a teacher that is the advantage of a policy");
   if (recipe.distill.hidden > 0 && !recipe.distill.cache.empty()) refuse_together("distill.hidden", "distill.cache");
   if (!recipe.distill.cache.empty() && recipe.distill.top_k == 0)
     fail("distill.cache", {.what = "needs distill.top_k", .hint = "distill.top_k = 64"});

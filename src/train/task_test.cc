@@ -14,6 +14,7 @@
 #include "core/ref.h"
 #include "core/tape.h"
 #include "io/safetensors.h"
+#include "io/token_file.h"
 #include "support/models.h"
 #include "train/hidden_states.h"
 #include "train/language.h"
@@ -106,6 +107,7 @@ class TaskTest : public models::FolderTest {
         {"rpo", [this] { prefer({.kind = "rpo", .beta = 0.5, .eta = 2}); }},
         {"leave-one-out", [this] { earn({.advantage = "leave-one-out", .kl = 0.1}); }},
         {"sequence", [this] { earn({.advantage = "mean", .aggregate = "sequence", .ratio = "sequence"}); }},
+        {"geometric", [this] { earn({.advantage = "mean", .kl = 0.1, .ratio = "sequence"}); }},
         {"capped", [this] { earn({.advantage = "std", .dual_clip = 3, .kl = 0.1, .importance_cap = 1.2}); }},
         {"entries", [this, other] { distil({.teacher = other, .temperature = 2, .ce = 0.3, .top_k = 7}); }},
         {"hidden", [this, other] { distil({.teacher = other, .ce = 0.3, .hidden = 0.8}); }},
@@ -427,6 +429,44 @@ TEST_F(TaskTest, ACacheIsTheTeacher) {
       << refusal_of();
 }
 
+// Batches of another size and with other targets left out are of the same rows, and find the entries of each; other
+// lengths or shares held out make other rows.
+TEST_F(TaskTest, ACacheOutlivesTheBatch) {
+  {
+    io::TokenFileWriter file(folder_ / "corpus", 50);
+    std::vector<int32_t> document;
+    for (int32_t d = 1; d < 40; ++d) {
+      document.assign(static_cast<size_t>(3 + d % 17), 0);
+      for (size_t i = 0; i < document.size(); ++i) document[i] = (static_cast<int32_t>(i) * 31 + d * 7) % 50;
+      file.add(document);
+    }
+    file.finish();
+  }
+  const std::string other = teacher();
+  distil({.teacher = other, .temperature = 2, .top_k = 6});
+  recipe_.data = {.kind = "indexed", .path = (folder_ / "corpus").string()};
+  const auto losses = [&](const std::string& cache) {
+    recipe_.distill.cache = cache;
+    std::vector<double> list;
+    for (const StepLog& log : train().logs) list.push_back(log.loss);
+    return list;
+  };
+  const std::string cache = (folder_ / "cache").string();
+  EXPECT_EQ(losses(cache), losses(""));
+  recipe_.steps = 12;  // epochs, shuffled
+  recipe_.loss.goldfish_k = 3;
+  for (const int64_t batch : {1, 5, 7}) {
+    recipe_.batch = batch;
+    EXPECT_EQ(losses(cache), losses("")) << batch;
+  }
+  const auto refusal = [&] { return support::error_of([&] { losses(cache); }); };
+  recipe_.length = 23;
+  EXPECT_NE(refusal().find("was made with another data"), std::string::npos) << refusal();
+  recipe_.length = 24;
+  recipe_.data.validation = 0.2;
+  EXPECT_NE(refusal().find("was made with another data"), std::string::npos) << refusal();
+}
+
 TEST_F(TaskTest, ATeachersAdvantageIsItsLogRatio) {
   earn({.advantage = "teacher"});
   recipe_.distill.teacher = folder_.string();
@@ -452,6 +492,14 @@ TEST_F(TaskTest, WhatDoesNotFitIsRefused) {
   EXPECT_NE(refusal_of().find("expected [preference] kind"), std::string::npos) << refusal_of();
   earn({.advantage = "teacher"});
   EXPECT_NE(refusal_of().find("there is no teacher"), std::string::npos) << refusal_of();
+  const DistillRecipe unread[] = {{.temperature = 2}, {.weight = 2},  {.ce = 1},
+                                  {.top_k = 4},       {.cache = "c"}, {.hidden = 1}};
+  for (DistillRecipe distill : unread) {
+    distill.teacher = folder_.string();
+    recipe_.distill = distill;
+    EXPECT_NE(refusal_of().find("cannot be combined with a teacher that is the advantage"), std::string::npos)
+        << refusal_of();
+  }
   reset();
   earn({.advantage = "mean", .replay_routes = true});
   EXPECT_NE(refusal_of().find("answers of a file have no recorded experts"), std::string::npos) << refusal_of();
@@ -464,6 +512,13 @@ TEST_F(TaskTest, WhatDoesNotFitIsRefused) {
   EXPECT_NE(refusal_of().find("[distill.hidden] cannot be combined with distill.cache"), std::string::npos)
       << refusal_of();
   reset();
+  distil({.teacher = support::data("huginn")});
+  EXPECT_NE(refusal_of().find("[distill.teacher] a model of recurrent depth cannot teach"), std::string::npos);
+  const data::DataSpec before = recipe_.data;
+  earn({.advantage = "teacher"});
+  EXPECT_NE(refusal_of().find("[distill.teacher] a model of recurrent depth cannot teach"), std::string::npos);
+  reset();
+  recipe_.data = before;
   nlohmann::json config = models::dense("llama");
   config["vocab_size"] = 51;
   distil({.teacher = another("wide", config)});
