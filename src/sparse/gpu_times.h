@@ -16,9 +16,9 @@ struct GpuTime {
   bool library = false;
 };
 
-// Ways interleaved, recorded passes timed by events. Results are compared with the CPU's. BF16 features are those of the
-// problem, rounded in place, and cuSPARSE then takes the values of edges in BF16, too, which it wants of one type with
-// them. Error without a GPU.
+// Ways interleaved, recorded passes timed by events. Results are compared with the CPU's. BF16 features are those of
+// the problem, rounded in place, and cuSPARSE then takes the values of edges in BF16, too, which it wants of one type
+// with them. Error without a GPU.
 std::vector<GpuTime> times_on_gpu(Problem& problem, DType features, int rounds);
 
 }  // namespace braid::sparse
