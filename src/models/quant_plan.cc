@@ -6,6 +6,15 @@
 
 namespace braid::models {
 
+ScaleKey scale_key(const ParamInfo& info) {
+  using enum ParamRole;
+  const ParamRole role = info.role == k || info.role == v ? q
+                         : info.role == gate              ? up
+                         : info.role == expert_gate       ? expert_up
+                                                          : info.role;
+  return {info.mtp, info.layer, info.part, info.expert, role};
+}
+
 std::string misfit(const TensorSpec& tensor, QuantFormat format, const nn::ParamSource& files) {
   if (tensor.transposed) return "is stored transposed, which quantised layouts do not support";
   if (!files.has(tensor.name)) return "is part of a stack of experts, which quantised layouts do not support";

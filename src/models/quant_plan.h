@@ -2,6 +2,7 @@
 // cannot hold one.
 #pragma once
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "models/inventory.h"
@@ -14,6 +15,12 @@ struct PlannedMatrix {
   QuantRule rule{};
   std::string misfit{};  // why the matrix stays as it is; empty: it does not
 };
+
+// Readers make one product of q, k and v, and one of gate and up (of each expert), with one scale of a whole tensor:
+// the largest of the parts' scales, to which they do not round again. So all matrices of one key have the same. Others
+// have keys of their own.
+using ScaleKey = std::tuple<bool, int, int, int, ParamRole>;
+ScaleKey scale_key(const ParamInfo& info);
 
 // In the order of the inventory. Rules that leave a matrix as it is (bf16) plan nothing for it.
 std::vector<PlannedMatrix> quant_plan(const Config& config, const nn::ParamSource& files, const QuantRecipe& recipe);

@@ -25,15 +25,23 @@ namespace braid::models {
 namespace fs = std::filesystem;
 namespace {
 
+using SharedKey = std::pair<ScaleKey, QuantFormat>;
+
 // A matrix to quantise: where its values are, and what is known of them while its tensors are written.
 struct Job {
   ParamRole role = ParamRole::none;
   QuantRule rule{};
   Weight weight{};
-  float global = 0;  // 0: not known yet
-  float input = 0;   // input_scale; 0: none
+  SharedKey shared{};
+  float input = 0;  // input_scale; 0: none
   const CalibratedMatrix* ready = nullptr;
   std::vector<std::byte> scales{};
+};
+
+// What matrices that readers join have in common; 0: not known yet, or none.
+struct Shared {
+  std::vector<const Job*> jobs{};
+  float global = 0, input = 0;
 };
 
 // `word` is the part of a matrix that follows its name in the files: "", "_scale", "_packed", ..., or "input_scale".
@@ -53,6 +61,11 @@ class Quantizer {
         files_(model.weights),
         folder_(open_folder(model)) {
     for (const PlannedMatrix& matrix : quant_plan(config_, *folder_.source, recipe_)) plan(matrix);
+    for (auto& [name, job] : jobs_) {
+      Shared& shared = shared_[job.shared];
+      shared.jobs.push_back(&job);
+      if (job.input > 0) job.input = shared.input;
+    }
     if (jobs_.empty()) fail(where_, {.what = "has no matrix that the recipe quantises", .got = printable(recipe.name)});
   }
 
@@ -87,10 +100,12 @@ class Quantizer {
     const Param param = folder_.source->get(tensor);
     const auto amax = options_.input_amax.find(param.name);
     const float input = amax == options_.input_amax.end() ? 0 : input_scale(matrix.rule.format, amax->second);
-    Job job{.role = tensor.role, .rule = matrix.rule, .weight = param.value, .input = input};
+    const SharedKey key{scale_key(tensor), matrix.rule.format};
+    Job job{.role = tensor.role, .rule = matrix.rule, .weight = param.value, .shared = key, .input = input};
+    shared_[key].input = std::max(shared_[key].input, input);
     if (const auto ready = options_.calibrated.find(param.name); ready != options_.calibrated.end()) {
       job.ready = &ready->second;
-      job.global = job.ready->global;
+      shared_[key].global = job.ready->global;
     }
     jobs_.try_emplace(param.name, std::move(job));
   }
@@ -187,11 +202,16 @@ class Quantizer {
     put_codes(writer, spec.name, *job);
   }
 
-  float global_of(Job& job) const {
-    if (job.global == 0)
-      job.global =
-          measured_global(job.weight, job.rule.format, job.rule.scales, {where_, name_of(job.role)}, options_.threads);
-    return job.global;
+  float global_of(const Job& job) {
+    Shared& shared = shared_[job.shared];
+    if (shared.global > 0) return shared.global;
+    for (const Job* each : shared.jobs) {
+      const QuantRule& rule = each->rule;
+      const float own =
+          measured_global(each->weight, rule.format, rule.scales, {where_, name_of(each->role)}, options_.threads);
+      shared.global = std::max(shared.global, own);
+    }
+    return shared.global;
   }
 
   void put_codes(io::SafetensorsWriter& writer, const std::string& name, Job& job) {
@@ -243,6 +263,7 @@ class Quantizer {
   io::Safetensors files_;
   OpenFolder folder_;
   std::map<std::string, Job> jobs_;  // by name in the files
+  std::map<SharedKey, Shared> shared_;
   std::map<std::pair<std::string, std::string>, Sums> squares_;
   QuantReport report_;
 };

@@ -79,6 +79,62 @@ TEST_F(Quantize, Nvfp4IsWithinHalfAStepOfEveryValue) {
   EXPECT_NEAR(report.groups[0].error, std::sqrt(squared_error(from, to, kMixerInProj) / square), 1e-6);
 }
 
+// Readers make one product of q, k and v, and of gate and up, with the largest of their scales of whole tensors.
+TEST_F(Quantize, MatricesThatReadersJoinHaveOneScale) {
+  const nlohmann::json config = dense("llama");
+  write("config.json", config.dump());
+  const auto specs = tensors_of(config);
+  io::SafetensorsWriter file(folder_ / "model.safetensors", specs);
+  std::mt19937 random(1);
+  int64_t step = 0;
+  for (const io::TensorSpec& spec : file.order()) {  // each matrix with another largest value
+    std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
+    const MutView values(bytes.data(), spec.dtype, spec.shape);
+    const double most = static_cast<double>(++step) / 8;
+    for (int64_t i = 0; i < values.count(); ++i)
+      set_element(values, i, most * (static_cast<double>(random() % 64) - 32));
+    file.write(spec.name, bytes);
+  }
+  file.finish();
+  for (const QuantFormat format : {QuantFormat::nvfp4, QuantFormat::fp8}) {
+    QuantOptions options{.threads = 2};
+    for (const io::TensorSpec& spec : specs) options.input_amax[spec.name] = static_cast<float>(spec.name.size());
+    const QuantRecipe recipe{.name = "test", .rules = {{.format = format}}};
+    quantize_model(io::find_model(folder_.string()), recipe, out(), options, go_on);
+    const io::Safetensors from = before(), to = after();
+    const bool fp4 = format == QuantFormat::nvfp4;
+    for (const std::vector<std::string>& group :
+         {std::vector<std::string>{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+          {"mlp.gate_proj", "mlp.up_proj"},
+          {"self_attn.o_proj"}}) {
+      double amax = 0, inputs = 0;
+      for (const std::string& module : group) {
+        const std::string name = "model.layers.1." + module + ".weight";
+        const View values = from.need(name);
+        for (int64_t i = 0; i < values.count(); ++i) amax = std::max(amax, std::fabs(value(values, i)));
+        inputs = std::max(inputs, static_cast<double>(name.size()));
+      }
+      const double largest = fp4 ? 6 * 448 : 448;
+      for (const std::string& module : group) {
+        const std::string name = "model.layers.1." + module;
+        const double global = element(to.need(name + (fp4 ? ".weight_scale_2" : ".weight_scale")), 0);
+        EXPECT_NEAR(global, amax / largest, 1e-6 * global) << module;
+        EXPECT_NEAR(element(to.need(name + ".input_scale"), 0), inputs / largest, 1e-6) << module;
+        const View values = from.need(name + ".weight"), codes = to.need(name + ".weight");
+        double error = 0, square = 0;
+        for (int64_t i = 0; i < values.count(); ++i) {
+          const double q = fp4 ? nvfp4_value(to, name + ".weight", i / values.dim(1), i % values.dim(1))
+                               : element(codes, i) * global;
+          error += std::pow(value(values, i) - q, 2);
+          square += std::pow(value(values, i), 2);
+        }
+        EXPECT_LT(error, (fp4 ? 0.015 : 0.001) * square) << module;
+      }
+    }
+    std::filesystem::remove_all(out());
+  }
+}
+
 TEST_F(Quantize, WhatNoRuleFitsKeepsItsBytesAndTheModelLoads) {
   quantize(one("mamba_in", QuantFormat::nvfp4));
   const io::Safetensors from = before(), to = after();

@@ -215,6 +215,22 @@ TEST_F(Calibrate, ScalesFoldIntoNormsAndKeepTheModel) {
   }
 }
 
+// As readers join them: one scale of whole tensors, of the matrices as they are scaled.
+TEST_F(Calibrate, QueriesKeysAndValuesHaveOneScale) {
+  write_model(true);
+  const QuantRecipe recipe =
+      recipe_of({{"q", QuantFormat::nvfp4}, {"k", QuantFormat::nvfp4}, {"v", QuantFormat::nvfp4}});
+  for (const Method method : {Method::gptq, Method::awq, Method::automatic}) {
+    const Calibrated got = run(recipe, method, samples_of(8, 40));
+    ASSERT_EQ(got.matrices.size(), 3u);
+    const float global = got.matrices.begin()->second.global;
+    for (const auto& [name, matrix] : got.matrices) {
+      EXPECT_EQ(matrix.global, global) << name;
+      EXPECT_LT(result_of(got, name).chosen, 0.02 * result_of(got, name).outputs) << name;
+    }
+  }
+}
+
 TEST(Fold, ScalesArePowersOfTwoAndRoundNothing) {
   const std::vector<double> magnitudes = {0, 1, 3, 100, 1e-3, 1e9};
   const std::vector<float> scales = fold_scales(magnitudes, 1);

@@ -43,14 +43,26 @@ std::vector<float> in_f32(std::span<const double> gram) {
   return out;
 }
 
-Rounding::Rounding(Ctx& ctx, const Planned& planned, const Scales& scales, const std::string& model)
+Rounding::Rounding(Ctx& ctx, const Planned& planned, const Scales& scales, const std::string& model, float global)
     : ctx_(ctx),
       planned_(planned),
       row_scales_(scales.rows),
       values_(scaled_values(planned.param.value, scales, ctx.threads)),
-      global_(models::measured_global(dense(values_, planned.param.value), planned.matrix.rule.format,
-                                      planned.matrix.rule.scales, {model, name_of(planned.param.role)}, ctx.threads)),
+      global_(std::max(global, models::measured_global(dense(values_, planned.param.value), planned.matrix.rule.format,
+                                                       planned.matrix.rule.scales, {model, name_of(planned.param.role)},
+                                                       ctx.threads))),
       coder_(planned.matrix.rule.format, global_, planned.matrix.rule.scales) {}
+
+float shared_global(Ctx& ctx, std::span<const Planned> planned, const Planned& one, const ScalesOf& scales_of,
+                    const std::string& model) {
+  const auto key = models::scale_key(one.param);
+  float global = 0;
+  for (const Planned& p : planned) {
+    if (models::scale_key(p.param) == key && p.matrix.rule.format == one.matrix.rule.format)
+      global = std::max(global, Rounding(ctx, p, scales_of(p.param.name), model).global());
+  }
+  return global;
+}
 
 models::Encoded Rounding::nearest() const {
   const models::QuantRule& rule = planned_.matrix.rule;

@@ -35,8 +35,9 @@ std::vector<float> in_f32(std::span<const double> gram);
 // Values, and how they are rounded.
 class Rounding {
  public:
-  // Error, naming the model, where a value is not finite or too large for the format.
-  Rounding(Ctx& ctx, const Planned& planned, const Scales& scales, const std::string& model);
+  // `global` is the scale of the whole tensor, if it is larger than the matrix needs. Error, naming the model, where a
+  // value is not finite or too large for the format.
+  Rounding(Ctx& ctx, const Planned& planned, const Scales& scales, const std::string& model, float global = 0);
 
   models::Encoded nearest() const;
   models::Encoded with_feedback(const Feedback& feedback) const;
@@ -61,5 +62,11 @@ class Rounding {
   float global_;
   models::BlockCoder coder_;
 };
+
+// The scale of whole tensors that readers want `one` to share with others of `planned` (models::scale_key), each scaled
+// as `scales_of` its name says.
+using ScalesOf = sys::FunctionRef<const Scales&(const std::string&)>;
+float shared_global(Ctx& ctx, std::span<const Planned> planned, const Planned& one, const ScalesOf& scales_of,
+                    const std::string& model);
 
 }  // namespace braid::quant
