@@ -211,7 +211,7 @@ Action setup_quantize(Cli& cli) {
              "rtn: to the nearest; gptq: with error feedback; awq: with scaled channels; auto: what lowers the output "
              "error on held-out text. All but rtn need --data");
   cli.option("--bits B", o->bits,
-             "bits per value of the model: formats by layer and role, of the layout of --format, chosen by what each "
+             "bits per value of the model: formats by layer and module, of the layout of --format, chosen by what each "
              "loses alone on --data");
   cli.flag("--mtp", o->mtp, "the prediction block too, rounded as the recipe says; released files keep it");
   cli.option("--samples N", o->calibration.samples, "windows of the text that gptq, awq and auto read");

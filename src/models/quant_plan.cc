@@ -2,16 +2,30 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "math/blocks.h"
 
 namespace braid::models {
 
-ScaleKey scale_key(const ParamInfo& info) {
+ParamRole joined_role(ParamRole role) {
   using enum ParamRole;
-  const ParamRole role = info.role == k || info.role == v ? q
-                         : info.role == gate              ? up
-                         : info.role == expert_gate       ? expert_up
-                                                          : info.role;
+  switch (role) {
+    case k:
+    case v:
+      return q;
+    case gate:
+      return up;
+    case expert_gate:
+    case expert_down:
+      return expert_up;
+    default:
+      return role;
+  }
+}
+
+ScaleKey scale_key(const ParamInfo& info) {
+  const ParamRole role = info.role == ParamRole::expert_down ? info.role : joined_role(info.role);
   return {info.mtp, info.layer, info.part, info.expert, role};
 }
 
@@ -26,6 +40,23 @@ std::string misfit(const TensorSpec& tensor, QuantFormat format, const nn::Param
   return why + fmt::format("; in another folder {} holds them", tensor.cols() % kNvfp4Block == 0 ? "nvfp4" : "fp8");
 }
 
+namespace {
+
+void keep_modules_whole(std::vector<PlannedMatrix>& plan) {
+  const auto module = [](const TensorSpec& t) { return std::tuple(t.mtp, t.layer, t.part, joined_role(t.role)); };
+  std::map<std::tuple<bool, int, int, ParamRole>, std::string> why;
+  for (const PlannedMatrix& p : plan) {
+    if (!p.misfit.empty())
+      why.try_emplace(module(p.tensor), "is in one module with " + p.tensor.name + ", which " + p.misfit);
+  }
+  for (PlannedMatrix& p : plan) {
+    const auto found = why.find(module(p.tensor));
+    if (p.misfit.empty() && found != why.end()) p.misfit = found->second;
+  }
+}
+
+}  // namespace
+
 std::vector<PlannedMatrix> quant_plan(const Config& config, const nn::ParamSource& files, const QuantRecipe& recipe) {
   std::vector<PlannedMatrix> plan;
   const std::string pattern = config.pattern();
@@ -34,6 +65,7 @@ std::vector<PlannedMatrix> quant_plan(const Config& config, const nn::ParamSourc
     if (!rule || rule->format == QuantFormat::bf16 || tensor.shape.rank != 2) continue;
     plan.push_back({tensor, *rule, misfit(tensor, rule->format, files)});
   }
+  keep_modules_whole(plan);
   return plan;
 }
 

@@ -239,6 +239,11 @@ class Quantizer {
         std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job.second.input == 0; });
     if (!options_.input_amax.empty() && without > 0)
       report_.notes.push_back(fmt::format("matrices without an input_scale, as no pass used them: {}", without));
+    if (const int64_t mixed = mixed_modules(); mixed > 0)
+      report_.notes.push_back(fmt::format(
+          "modules (q, k and v; gate and up; experts) in several formats: {}; Braid reads them, programs that "
+          "make one product of a module do not",
+          mixed));
     if (recipe_.compressed() && !modules().linear)
       report_.notes.push_back("an embedding table is quantised: Braid reads it, transformers does not");
     for (const auto& [key, s] : squares_) {
@@ -249,6 +254,18 @@ class Quantizer {
                                 .bytes = s.bytes,
                                 .error = std::sqrt(s.error / std::max(s.square, 1e-300))});
     }
+  }
+
+  // For parts of which the recipe has several formats.
+  int64_t mixed_modules() const {
+    std::map<std::tuple<bool, int, int, ParamRole>, std::set<QuantFormat>> formats;
+    const std::string pattern = config_.pattern();
+    for (const TensorSpec& t : inventory(config_)) {
+      const QuantRule* rule = recipe_.find(t, pattern);
+      if (is_matrix(t.role))
+        formats[{t.mtp, t.layer, t.part, joined_role(t.role)}].insert(rule ? rule->format : QuantFormat::bf16);
+    }
+    return std::ranges::count_if(formats, [](const auto& module) { return module.second.size() > 1; });
   }
 
   struct Sums {

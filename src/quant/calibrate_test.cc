@@ -311,29 +311,41 @@ double mean_kl(const std::vector<float>& p, const std::vector<float>& q, size_t 
 // Of every group: the divergence of a folder in which it alone is quantised, and its bytes there.
 TEST_F(Calibrate, SensitivitiesAreDivergencesOfFolders) {
   const Samples samples = samples_of(1, 30);
-  const QuantRecipe recipe = recipe_of({{"*", QuantFormat::int4}, {"head", QuantFormat::int4}});
+  QuantRecipe recipe =
+      recipe_of({{"mamba_in", QuantFormat::int4}, {"*", QuantFormat::int4}, {"head", QuantFormat::int4}});
+  recipe.rules[0].scales = ScaleSearch::mse;
   const QuantFormat formats[] = {QuantFormat::int3, QuantFormat::int8};
   const std::vector<SensitiveGroup> groups = sensitivities(path(), recipe, formats, samples, {.threads = 2}, go_on);
   const std::vector<float> base = logits_of(path(), samples[0]);
   ASSERT_GE(groups.size(), 5u);
   bool head = false;
   for (const SensitiveGroup& group : groups) {
-    head = head || group.role == ParamRole::head;
+    head = head || group.roles.contains(ParamRole::head);
+    // Readers have these in one module, of one format.
+    EXPECT_EQ(group.roles.contains(ParamRole::q), group.roles.contains(ParamRole::v));
+    EXPECT_EQ(group.roles.contains(ParamRole::q), group.roles.contains(ParamRole::k));
     for (const FormatCost& cost : group.formats) {
       if (cost.format == QuantFormat::bf16) {
         EXPECT_EQ(cost.kl, 0);
         EXPECT_EQ(cost.bytes, 2 * group.values);
         continue;
       }
-      QuantRecipe alone = recipe_of({{name_of(group.role), cost.format}});
-      if (group.layer >= 0) alone.rules[0].layers = {group.layer};
+      QuantRecipe alone = recipe_of({});
+      for (const auto& [role, scales] : group.roles) {
+        EXPECT_EQ(scales == ScaleSearch::mse, role == ParamRole::mamba_in);
+        models::QuantRule& rule = alone.rules.emplace_back();
+        rule = {.roles = {name_of(role)}, .format = cost.format, .scales = scales};
+        if (group.layer >= 0) rule.layers = {group.layer};
+      }
       std::filesystem::remove_all(folder_ / "alone");
       const models::QuantReport report =
           models::quantize_model(path(), alone, folder_ / "alone", {.threads = 2}, go_on);
-      ASSERT_EQ(report.groups.size(), 1u);
-      EXPECT_EQ(cost.bytes, report.groups[0].bytes);
+      ASSERT_EQ(report.groups.size(), group.roles.size());
+      int64_t bytes = 0;
+      for (const models::QuantGroup& written : report.groups) bytes += written.bytes;
+      EXPECT_EQ(cost.bytes, bytes);
       const double want = mean_kl(base, logits_of(io::find_model((folder_ / "alone").string()), samples[0]), 50);
-      EXPECT_NEAR(cost.kl, want, 1e-3 * want + 1e-8) << name_of(group.role) << " " << group.layer;
+      EXPECT_NEAR(cost.kl, want, 1e-3 * want + 1e-8) << alone.rules[0].roles[0] << " " << group.layer;
     }
     EXPECT_EQ(group.formats.back().format, QuantFormat::bf16);
   }
