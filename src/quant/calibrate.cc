@@ -208,7 +208,7 @@ class Calibrator {
       result.feedback = result.chosen < nearest;
     }
     out_.results.push_back(result);
-    keep(p, std::move(best), rounding.global(), inputs.amax(name, scale.cols));
+    keep(p, std::move(best), rounding, inputs.amax(name, scale.cols));
   }
 
   Feedback feedback_of(const std::vector<double>& gram, const Rounding& rounding) const {
@@ -403,10 +403,12 @@ class Calibrator {
 
   void round_to_nearest(const Planned& p, float global, std::optional<float> amax) {
     const Rounding rounding(ctx_, p, scale_of(p.param.name), where_, global);
-    keep(p, rounding.nearest(), rounding.global(), amax);
+    keep(p, rounding.nearest(), rounding, amax);
   }
 
-  void keep(const Planned& p, models::Encoded matrix, float global, std::optional<float> amax) {
+  void keep(const Planned& p, models::Encoded matrix, const Rounding& rounding, std::optional<float> amax) {
+    rounding.measure(matrix);
+    const float global = rounding.global();
     const Weight& w = p.param.value;
     values_[p.param.name] = models::weight_of(matrix, w.rows, w.cols, p.matrix.rule.format, global, store_);
     out_.matrices[p.param.name] = {std::move(matrix), global};

@@ -48,8 +48,8 @@ class Calibrate : public models::FolderTest {
  protected:
   Calibrate() { write_model(false); }
 
-  // Weights of both signs; with `uneven` norms whose channels differ by a factor of 64.
-  void write_model(bool uneven) const {
+  // Weights of both signs, those of the head times `last`; with `uneven` norms whose channels differ by a factor of 64.
+  void write_model(bool uneven, double last = 1) const {
     write("config.json", models::hybrid().dump());
     io::SafetensorsWriter file(folder_ / "model.safetensors", tensors_of(models::hybrid()));
     std::mt19937 random(1);
@@ -59,7 +59,9 @@ class Calibrate : public models::FolderTest {
       const MutView values(bytes.data(), spec.dtype, spec.shape);
       const bool norm = spec.shape.rank == 1 && spec.name.find("norm") != std::string::npos;
       for (int64_t i = 0; i < values.count(); ++i)
-        set_element(values, i, norm ? (uneven && i % 4 == 0 ? 8 : 0.125) : draw(random));
+        set_element(
+            values, i,
+            norm ? (uneven && i % 4 == 0 ? 8 : 0.125) : draw(random) * (spec.name == "lm_head.weight" ? last : 1));
       file.write(spec.name, bytes);
     }
     file.finish();
@@ -229,6 +231,44 @@ TEST_F(Calibrate, QueriesKeysAndValuesHaveOneScale) {
       EXPECT_LT(result_of(got, name).chosen, 0.02 * result_of(got, name).outputs) << name;
     }
   }
+}
+
+// The error in the report is that of the files, whatever the method did to codes and channels.
+TEST_F(Calibrate, ReportedErrorsAreThoseOfTheFiles) {
+  write_model(true);
+  const QuantRecipe recipe = recipe_of({{"mamba_in", QuantFormat::nvfp4}});
+  const io::Safetensors files(folder_ / "model.safetensors");
+  const View w = files.need(kMixerInProj), norm = files.need("backbone.layers.0.norm.weight");
+  for (const Method method : {Method::gptq, Method::awq}) {
+    const Calibrated got = run(recipe, method, samples_of(8, 40));
+    EXPECT_EQ(result_of(got, kMixerInProj).scaled, method == Method::awq);
+    const std::vector<double> q = values_of(got, kMixerInProj, QuantFormat::nvfp4, 222, 32);
+    const auto folded = got.folded.find("backbone.layers.0.norm.weight");
+    double error = 0, square = 0;
+    for (int64_t i = 0; i < w.count(); ++i) {
+      double scale = 1;  // the norm was divided by it
+      if (folded != got.folded.end())
+        scale = element(norm, i % 32) / element(View(folded->second.data(), norm.dtype, norm.shape), i % 32);
+      error += std::pow(element(w, i) - q[static_cast<size_t>(i)] / scale, 2);
+      square += std::pow(element(w, i), 2);
+    }
+    models::QuantOptions options{.threads = 2};
+    options.calibrated = got.matrices;
+    options.folded = got.folded;
+    const models::QuantReport report =
+        models::quantize_model(path(), recipe, folder_ / (method == Method::awq ? "awq" : "gptq"), options, go_on);
+    EXPECT_NEAR(report.groups.at(0).error, std::sqrt(error / square), 1e-6);
+  }
+}
+
+TEST_F(Calibrate, ASensitivityThatIsNotFiniteIsAnError) {
+  write_model(false, HUGE_VAL);
+  const QuantRecipe recipe = recipe_of({{"mamba_in", QuantFormat::int4}});
+  const QuantFormat formats[] = {QuantFormat::int4};
+  EXPECT_NE(models::error_of([&] {
+              sensitivities(path(), recipe, formats, samples_of(1, 9), {.threads = 2}, go_on);
+            }).find("is not finite"),
+            std::string::npos);
 }
 
 TEST(Fold, ScalesArePowersOfTwoAndRoundNothing) {

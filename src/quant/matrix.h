@@ -45,6 +45,8 @@ class Rounding {
   // that remain. `own_errors` are updated.
   double take_better(models::Encoded& own, std::vector<double>& own_errors, const models::Encoded& other,
                      std::span<const float> gram) const;
+  // The error of what the files hold, over values as they were before scales, into `encoded`.
+  void measure(models::Encoded& encoded) const;
   // Output errors by row of a rounding, those of outputs without scales of rows; e = w where it is null.
   std::vector<double> errors_of(const models::Encoded* encoded, std::span<const float> gram) const;
 
@@ -54,10 +56,12 @@ class Rounding {
 
  private:
   std::vector<double> unscaled(std::vector<double> errors) const;
+  // values_ - rounding, as scaled.
+  std::vector<float> differences(const models::Encoded& encoded) const;
 
   Ctx& ctx_;
   const Planned& planned_;
-  std::vector<float> row_scales_;
+  Scales scales_;
   std::vector<float> values_;
   float global_;
   models::BlockCoder coder_;
