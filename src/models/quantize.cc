@@ -288,13 +288,14 @@ class Quantizer {
 QuantModules Quantizer::modules() const {
   const auto module = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
   QuantModules out;
+  out.cache = config_.kv_cache == DType::f8_e4m3 ? "FP8" : "";
   for (const auto& [name, job] : jobs_) {
     out.quantised[module(name)] = job.rule.format;
     if (job.input > 0) out.scaled.insert(module(name));
     out.linear = out.linear && job.role != ParamRole::embedding && job.role != ParamRole::positions;
   }
   for (const io::StoredTensor& tensor : files_.tensors()) {
-    if (!tensor.name.ends_with(".weight") || tensor.view.shape.rank != 2 || jobs_.contains(tensor.name)) continue;
+    if (!tensor.name.ends_with(".weight") || tensor.view.shape.rank < 2 || jobs_.contains(tensor.name)) continue;
     if (const auto format = modelopt_format(tensor.name)) {
       out.quantised[module(tensor.name)] = *format;
       if (files_.find(module(tensor.name) + ".input_scale")) out.scaled.insert(module(tensor.name));

@@ -285,6 +285,32 @@ TEST_F(Quantize, MetadataOfCompressedTensors) {
   EXPECT_NE(std::ranges::find(config.at("ignore"), "re:.*embeddings$"), config.at("ignore").end());
 }
 
+// FP8 keys and values: their scales are copied, so the folder says that it has them.
+TEST_F(Quantize, MetadataKeepsTheCacheAndNamesConvolutions) {
+  nlohmann::json config = hybrid();
+  config["quantization_config"] = {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}, {"kv_cache_quant_algo", "FP8"}};
+  write("config.json", config.dump());
+  for (const QuantFormat format : {QuantFormat::nvfp4, QuantFormat::int4}) {
+    quantize(one("mamba_in", format));
+    const auto written = nlohmann::json::parse(sys::read_file(out() / "config.json")).at("quantization_config");
+    const bool modelopt = format == QuantFormat::nvfp4;
+    if (modelopt) {
+      EXPECT_EQ(written.at("kv_cache_quant_algo"), "FP8");
+      const auto other = nlohmann::json::parse(sys::read_file(out() / "hf_quant_config.json")).at("quantization");
+      EXPECT_EQ(other.at("kv_cache_quant_algo"), "FP8");
+      EXPECT_NE(std::ranges::find(other.at("exclude_modules"), "backbone.layers.0.mixer.conv1d"),
+                other.at("exclude_modules").end());
+    }
+    const char* conv = modelopt ? "backbone.layers.0.mixer.conv1d" : R"(re:.*layers\.0\.mixer\.conv1d$)";
+    EXPECT_NE(std::ranges::find(written.at("ignore"), conv), written.at("ignore").end());
+    EXPECT_EQ(load_config(io::find_model(out().string())).kv_cache, DType::f8_e4m3);
+    std::filesystem::remove_all(out());
+  }
+  write("config.json", hybrid().dump());
+  quantize(one("mamba_in", QuantFormat::nvfp4));
+  EXPECT_FALSE(load_config(io::find_model(out().string())).kv_cache);
+}
+
 TEST_F(Quantize, ValuesThatHalfPrecisionCannotScaleAreRefused) {
   auto specs = tensors_of(hybrid());
   for (io::TensorSpec& spec : specs) {
