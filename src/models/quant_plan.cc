@@ -44,14 +44,15 @@ namespace {
 
 void keep_modules_whole(std::vector<PlannedMatrix>& plan) {
   const auto module = [](const TensorSpec& t) { return std::tuple(t.mtp, t.layer, t.part, joined_role(t.role)); };
-  std::map<std::tuple<bool, int, int, ParamRole>, std::string> why;
+  std::map<std::tuple<bool, int, int, ParamRole>, const PlannedMatrix*> first;
   for (const PlannedMatrix& p : plan) {
-    if (!p.misfit.empty())
-      why.try_emplace(module(p.tensor), "is in one module with " + p.tensor.name + ", which " + p.misfit);
+    if (!p.misfit.empty()) first.try_emplace(module(p.tensor), &p);
   }
   for (PlannedMatrix& p : plan) {
-    const auto found = why.find(module(p.tensor));
-    if (p.misfit.empty() && found != why.end()) p.misfit = found->second;
+    const auto found = first.find(module(p.tensor));
+    if (found == first.end() || !p.misfit.empty()) continue;
+    p.because = found->second->tensor.role;
+    p.misfit = "is in one module with " + found->second->tensor.name + ", which " + found->second->misfit;
   }
 }
 

@@ -13,7 +13,8 @@ namespace braid::models {
 struct PlannedMatrix {
   TensorSpec tensor{};
   QuantRule rule{};
-  std::string misfit{};  // why the matrix stays as it is; empty: it does not
+  std::string misfit{};                 // why the matrix stays as it is; empty: it does not
+  ParamRole because = ParamRole::none;  // which matrix of its module does not fit, if it is another
 };
 
 // Readers have one module, of one format, for q, k and v, one for gate and up, and one for the experts of a layer: the

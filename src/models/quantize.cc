@@ -95,7 +95,7 @@ class Quantizer {
         fail(where_, {.what = tensor.name + " " + matrix.misfit,
                       .hint = "leaving out --strict, and it stays as it is; or a recipe that says bf16"});
       report_.misfits.push_back(tensor.name + " " + matrix.misfit);
-      return;
+      return add_unfit(matrix);
     }
     const Param param = folder_.source->get(tensor);
     const auto amax = options_.input_amax.find(param.name);
@@ -108,6 +108,22 @@ class Quantizer {
       shared_[key].global = job.ready->global;
     }
     jobs_.try_emplace(param.name, std::move(job));
+  }
+
+  void add_unfit(const PlannedMatrix& matrix) {
+    const TensorSpec& tensor = matrix.tensor;
+    const std::string role = name_of(tensor.role), format = row_of(matrix.rule.format).name,
+                      why = matrix.because == ParamRole::none
+                                ? matrix.misfit
+                                : fmt::format("is in one module with {}", name_of(matrix.because));
+    const auto same = [&](const QuantGroup& g) { return g.role == role && g.format == format && g.why == why; };
+    auto group = std::ranges::find_if(report_.unfit, same);
+    if (group == report_.unfit.end()) group = report_.unfit.insert(group, {.role = role, .format = format, .why = why});
+    const View* stored = files_.find(tensor.name);
+    const View* stack = stored ? nullptr : files_.find(tensor.stack);
+    group->tensors += 1;
+    group->values += tensor.rows() * tensor.cols();
+    group->bytes += stored ? stored->bytes() : stack ? stack->bytes() / std::max(1, tensor.experts) : 0;
   }
 
   static std::string input_name(const std::string& weight) {

@@ -177,6 +177,14 @@ TEST_F(Quantize, Fp8HoldsAnyWidthAndNvfp4ThatOfSixteens) {
   };
   EXPECT_NE(misfit(kDown).find("has rows of 20 values"), std::string::npos) << misfit(kDown);
   EXPECT_NE(misfit(kUp).find("is in one module with"), std::string::npos) << misfit(kUp);
+  const auto group = [&](const std::string& role) {
+    return *std::ranges::find_if(report.unfit, [&](const QuantGroup& g) { return g.role == role; });
+  };
+  EXPECT_EQ(group("expert_down").tensors, 8);
+  EXPECT_EQ(group("expert_down").values, 8 * 32 * 20);
+  EXPECT_EQ(group("expert_down").bytes, 2 * 8 * 32 * 20);
+  EXPECT_NE(group("expert_down").why.find("fp8 holds them"), std::string::npos);
+  EXPECT_EQ(group("expert_up").why, "is in one module with expert_down");
   EXPECT_NE(misfit(kUp).find("down_proj.weight, which has rows of 20 values"), std::string::npos) << misfit(kUp);
   const io::Safetensors source = before(), to = after();
   const View from = source.need("backbone.layers.0.mixer.out_proj.weight");
@@ -432,6 +440,8 @@ scales = "four-over-six"
                                   {"[[rule]]\nformat = \"fp8\"\nroles = [\"embedings\"]", "embedings"},
                                   {"[[rule]]\nformat = \"nvfp4\"\nscales = \"best\"", "best"},
                                   {"[[rule]]\nformat = \"int4\"\nscales = \"four-over-six\"", "NVFP4"},
+                                  {"[[rule]]\nformat = \"fp8\"\nscales = \"mse\"", "fp8 has none"},
+                                  {"[[rule]]\nformat = \"bf16\"\nscales = \"mse\"", "bf16 has none"},
                                   {"rules = 1", "rules"},
                                   {"", "no rule"}}) {
     const std::string error = error_of([&, text = bad] { read(text); });
