@@ -188,7 +188,7 @@ class Refusals(Case):
         self.assertRefused(braid("info", file), "too small for its experts", " experts")
 
     def test_tokens_that_are_not_utf8(self):
-        """The weights are converted, and what is missing is said."""
+        """The weights are converted, and a note names the tokenizer."""
         root = self.new_folder()
         data = paths("llama")[0].read_bytes()
         (root / "x.gguf").write_bytes(data.replace(b"\3\0\0\0\0\0\0\0<s>", b"\3\0\0\0\0\0\0\0<\xff>"))

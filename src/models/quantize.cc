@@ -66,7 +66,9 @@ class Quantizer {
       shared.jobs.push_back(&job);
       if (job.input > 0) job.input = shared.input;
     }
-    if (jobs_.empty()) fail(where_, {.what = "has no matrix that the recipe quantises", .got = printable(recipe.name)});
+    if (jobs_.empty())
+      fail(where_, {.what = "has no matrix that the recipe quantises",
+                    .got = report_.misfits.empty() ? printable(recipe.name) : report_.misfits[0]});
   }
 
   QuantReport write(const fs::path& out, const sys::FunctionRef<bool(int64_t, int64_t)>& progress) {

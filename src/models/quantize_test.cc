@@ -339,6 +339,7 @@ TEST_F(Quantize, StrictRefusesWhatDoesNotFit) {
   const std::string text = refusal_of(one("expert_down", QuantFormat::nvfp4), true);
   EXPECT_NE(text.find("experts.0.down_proj"), std::string::npos) << text;
   EXPECT_NE(text.find("multiple of 16"), std::string::npos) << text;
+  EXPECT_NE(refusal_of(one("expert_down", QuantFormat::nvfp4)).find("fp8 holds them"), std::string::npos);
 }
 
 TEST_F(Quantize, LayersBeforeAttentionAreKept) {
