@@ -27,6 +27,7 @@ class Calibration(Case):
         folder = self.place / name
         done = braid("quantize", MODEL, folder, *flags)
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.said = done.stderr
         return tensors(folder), done.stdout
 
     def setUp(self):
@@ -55,6 +56,7 @@ class Calibration(Case):
                 self.assertEqual(json.load(file)["quantization_config"]["quant_algo"], form.upper())
             # The same weights as without a text, which makes NVFP4 weight-only.
             plain, _ = self.quantised(form + "-plain", "--format", form)
+            self.assertEqual("try --data" in self.said, form == "fp8")
             self.assertEqual({k: v for k, v in found.items() if not k.endswith(".input_scale")}, plain)
             if form == "nvfp4":
                 with open(self.place / "nvfp4-plain" / "config.json", encoding="utf-8") as file:
@@ -69,6 +71,12 @@ class Calibration(Case):
             answers = [braid("run", self.place / name, *ids).stdout for name in (form, form + "-plain")]
             self.assertEqual(answers[0], answers[1])
             self.assertTrue(answers[0])
+
+    def test_what_does_not_fit_is_in_the_table(self):
+        done = braid("quantize", DATA / "hf" / "nemotron-h-latent-mtp", self.place / "out", "--format", "nvfp4")
+        self.assertRegex(done.stdout, r"expert_down +as it was +48 .* has rows of 58 values, .*; fp8 holds them")
+        self.assertRegex(done.stdout, r"expert_up +as it was +48 .* is in one module with expert_down")
+        self.assertEqual(done.stderr.strip(), "")
 
     def divergence(self, folder):
         done = braid("eval", folder, "-c", "256", "--text", TEXT, "--kl", MODEL, "--dtype", "f32", "--json")
@@ -147,6 +155,7 @@ class Calibration(Case):
     def test_refusals(self):
         out = self.place / "out"
         for words, says in ((("--format", "int4", "--data", TEXT), "int4 has no scales of inputs"),
+                            (("--format", "fp8", "--scales", "mse"), "fp8 has no scales of blocks"),
                             (("--data", self.place / "none.txt"), "none.txt"), (("--data", self.place), "directory")):
             self.assertRefused(braid("quantize", MODEL, out, *words), says)
             self.assertFalse(out.exists())

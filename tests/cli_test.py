@@ -148,6 +148,10 @@ class Refusals(Case):
         self.refused("run", "tiny", "-p", "hi", "--dtype", "f32", "--activations", "int8",
                      says=["[--activations] --dtype f32 rounds no activations; got int8; expected bf16"])
 
+    def test_8_bit_activations_without_weights_for_them(self):
+        words = ("-p", "hi", "-n", "1", "--activations", "int8")
+        self.assertIn("note: --activations int8 changes nothing", braid("run", "tiny", *words).stderr)
+
     def test_two_inputs_where_one_is_read(self):
         for words in (("-f", "x"), ("--chat", "x"), ("--ids", "1"), ("--ids-file", "x.npy")):
             self.refused("run", "-p", "a", *words, says=["two prompts", "--prompt and --", "one of them"])

@@ -178,6 +178,26 @@ class Refusals(Case):
             if name != "blk.0.ssm_in.weight":
                 self.assertRefused(braid("run", root / "x.gguf", "-p", "Hi", "-n", 1), "is damaged", name)
 
+    def test_more_experts_than_bytes(self):
+        data = bytearray(paths("qwen3moe")[0].read_bytes())
+        for key, value in (("block_count", 1000), ("expert_count", 16384)):
+            at = data.index(f"qwen3moe.{key}".encode()) + len(f"qwen3moe.{key}") + 4
+            data[at:at + 4] = struct.pack("<I", value)
+        file = self.new_folder() / "x.gguf"
+        file.write_bytes(data)
+        self.assertRefused(braid("info", file), "too small for its experts", " experts")
+
+    def test_tokens_that_are_not_utf8(self):
+        """The weights are converted, and a note names the tokenizer."""
+        root = self.new_folder()
+        data = paths("llama")[0].read_bytes()
+        (root / "x.gguf").write_bytes(data.replace(b"\3\0\0\0\0\0\0\0<s>", b"\3\0\0\0\0\0\0\0<\xff>"))
+        made = braid("convert", root / "x.gguf", root / "y")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertIn("note: the folder has no tokenizer", made.stderr)
+        self.assertEqual(json.loads((root / "y" / "tokenizer_config.json").read_text())["eos_token"], "</s>")
+        self.assertFalse((root / "y" / "tokenizer.json").exists())
+
     def test_a_part_that_is_missing(self):
         root = self.new_folder()
         data = paths("llama")[0].read_bytes()

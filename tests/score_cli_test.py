@@ -14,7 +14,8 @@ HYBRID, CHAT = DATA / "hf" / "nemotron-h-latent-mtp", DATA / "tiny-chat"
 def score(model, lines, *flags):
     text = lines if isinstance(lines, str) else "".join(json.dumps(x) + "\n" for x in lines)
     answer = braid("score", model, "--jsonl", "-", *flags, text=text)
-    assert (answer.returncode, answer.stderr) == (0, ""), (flags, answer.stderr)
+    said = answer.stderr if not answer.stderr.startswith("note: --activations int8") else ""  # on CPUs with tiles
+    assert (answer.returncode, said) == (0, ""), (flags, answer.stderr)
     return [json.loads(line)["logprobs"] for line in answer.stdout.splitlines()]
 
 

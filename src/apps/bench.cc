@@ -70,7 +70,7 @@ int bench(const BenchArgs& o) {
                         .expected = fmt::format("at least {}, or 0 for what they need", options.context)});
   std::optional<engine::DraftModel> draft;
   if (!o.draft_model.empty()) draft = engine::load_draft_model(o.draft_model, options);
-  engine::LanguageModel lm(o.model.model, options);
+  engine::LanguageModel lm = o.model.open(options);
   if (draft) engine::check_same_tokens(lm, *draft);
   BenchReport report(o.json ? "json" : o.output, lm);
   if (o.explain)

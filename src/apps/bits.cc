@@ -35,13 +35,15 @@ std::vector<models::QuantFormat> candidates(const models::QuantRecipe& recipe) {
 struct Budget {
   double bytes = 0, values = 0, rest = 0;
 };
-// What the recipe makes of the matrices that have no groups: the embedding and the prediction block, of which passes
+bool is_table(ParamRole role) { return role == ParamRole::embedding || role == ParamRole::positions; }
+
+// What the recipe makes of the matrices that have no groups: tables and the prediction block, of which passes
 // over samples know nothing.
 void quantise_ungrouped(const io::ModelPath& path, const models::QuantRecipe& recipe, Budget& budget) {
   const models::OpenFolder folder = models::open_folder(path);
   for (const models::PlannedMatrix& matrix : models::quant_plan(models::load_config(path), *folder.source, recipe)) {
     const models::TensorSpec& tensor = matrix.tensor;
-    if ((tensor.role != ParamRole::embedding && !tensor.mtp) || !matrix.misfit.empty()) continue;
+    if ((!is_table(tensor.role) && !tensor.mtp) || !matrix.misfit.empty()) continue;
     budget.rest -= static_cast<double>(folder.source->get(tensor).value.bytes());
     for (const io::TensorSpec& part : models::stored_as("", tensor.shape, matrix.rule.format))
       budget.rest += static_cast<double>(part.bytes());
@@ -68,6 +70,12 @@ Budget budget_of(const io::ModelPath& path, double bits, const models::QuantReci
   return out;
 }
 
+std::vector<std::string> names_of(const quant::SensitiveGroup& group) {
+  std::vector<std::string> names;
+  for (const auto& [role, scales] : group.roles) names.emplace_back(name_of(role));
+  return names;
+}
+
 void check_budget(const Budget& budget, const std::vector<quant::SensitiveGroup>& groups, double bits) {
   double least = 0;
   for (const quant::SensitiveGroup& group : groups) {
@@ -89,14 +97,12 @@ BitsChoice choose_bits(const CalibrationArgs& o, const models::QuantRecipe& reci
   const io::ModelPath path = models::find_weights(o.model);
   const std::span few(samples.data(), std::min(samples.size(), kSamples));
   std::optional<report::Progress> progress;
-  const ScaleSearch scales = recipe.rules[0].scales;
-  const std::vector<quant::SensitiveGroup> groups =
-      quant::sensitivities(path, recipe, candidates(recipe), few, {.threads = o.threads, .scales = scales},
-                           [&](int64_t done, int64_t total) {
-                             if (!progress) progress.emplace("measuring sensitivity", total);
-                             progress->at(done);
-                             return sys::caught_signal() == 0;
-                           });
+  const std::vector<quant::SensitiveGroup> groups = quant::sensitivities(
+      path, recipe, candidates(recipe), few, {.threads = o.threads}, [&](int64_t done, int64_t total) {
+        if (!progress) progress.emplace("measuring sensitivity", total);
+        progress->at(done);
+        return sys::caught_signal() == 0;
+      });
   if (groups.empty()) return {};
   const Budget budget = budget_of(path, bits, recipe, groups);
   check_budget(budget, groups, bits);
@@ -115,15 +121,20 @@ BitsChoice choose_bits(const CalibrationArgs& o, const models::QuantRecipe& reci
     const quant::SensitiveGroup& group = groups[i];
     const quant::FormatCost& cost = group.formats[static_cast<size_t>(choice.variants[i])];
     out.groups.emplace_back(group, cost);
-    models::QuantRule rule{.roles = {name_of(group.role)}, .format = cost.format, .scales = scales};
-    if (group.layer >= 0) rule.layers = {group.layer};
-    out.recipe.rules.push_back(std::move(rule));
+    for (const auto& [role, scales] : group.roles) {
+      models::QuantRule rule{.roles = {name_of(role)}, .format = cost.format, .scales = scales};
+      if (group.layer >= 0) rule.layers = {group.layer};
+      out.recipe.rules.push_back(std::move(rule));
+    }
   }
   for (const models::QuantRule& rule : recipe.rules) {  // for what has no groups; the rest has its rules above
     if (rule.mtp) {
       out.recipe.rules.push_back(rule);
-    } else if (std::ranges::find(rule.roles, "embedding") != rule.roles.end()) {
-      out.recipe.rules.push_back({.roles = {"embedding"}, .format = rule.format, .scales = rule.scales});
+      continue;
+    }
+    for (const ParamRole table : {ParamRole::embedding, ParamRole::positions}) {
+      if (std::ranges::find(rule.roles, name_of(table)) != rule.roles.end())
+        out.recipe.rules.push_back({.roles = {name_of(table)}, .format = rule.format, .scales = rule.scales});
     }
   }
   if (std::ranges::all_of(out.recipe.rules, [](const auto& r) { return r.format == models::QuantFormat::bf16; }))
@@ -147,7 +158,7 @@ std::string bits_table(const BitsChoice& choice) {
       if (f.format != models::QuantFormat::bf16)
         all += fmt::format("{}{} {:.2g}", all.empty() ? "" : ", ", models::row_of(f.format).name, f.kl);
     }
-    table.row({group.layer < 0 ? "-" : std::to_string(group.layer), name_of(group.role),
+    table.row({group.layer < 0 ? "-" : std::to_string(group.layer), fmt::format("{}", fmt::join(names_of(group), ", ")),
                models::row_of(cost.format).name,
                fmt::format("{:.2f}", 8 * static_cast<double>(cost.bytes) / static_cast<double>(group.values)),
                fmt::format("{:.2g}", cost.kl), all});
@@ -163,7 +174,7 @@ nlohmann::ordered_json bits_json(const BitsChoice& choice) {
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (const auto& [group, cost] : choice.groups) {
     out.push_back({{"layer", group.layer},
-                   {"role", name_of(group.role)},
+                   {"roles", names_of(group)},
                    {"format", models::row_of(cost.format).name},
                    {"values", group.values},
                    {"bytes", cost.bytes},

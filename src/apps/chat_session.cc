@@ -43,7 +43,7 @@ void check_file(const char* command, const std::string& path) {
 
 Chat::Chat(const ChatOptions& options)
     : draft_(load_draft(options)),
-      model_(options.model.model, with_cache(runner_options(options))),
+      model_(options.model.open(with_cache(runner_options(options)))),
       scheduler_(model_.runner(), options.drafts.resolve(model_, draft_)),
       conversation_(model_, scheduler_),
       asked_context_(options.model.context),

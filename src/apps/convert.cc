@@ -181,7 +181,7 @@ Language language_of(const io::Gguf& file) {
   } else if (language.chat_template) {
     files["chat_template.jinja"] = *language.chat_template;
   }
-  files["tokenizer_config.json"] = config.dump(2) + "\n";
+  files["tokenizer_config.json"] = io::dumped(config, 2) + "\n";  // tokens hold any bytes
   try {
     files["tokenizer.json"] = text::tokenizer_json(file);
     text::Tokenizer::parse(files["tokenizer.json"], file.where());

@@ -173,7 +173,7 @@ int eval_command(EvalArgs o) {
   // A state is rounded where a pass ends: in passes of many tokens the rounding of an answer's steps would not show.
   if (o.model.runner_options().numerics.ssm != DType::f32 && !o.cli->given("chunk")) o.model.chunk = 1;
   const std::string text = o.lines.empty() ? read_text(o.text) : "";
-  engine::LanguageModel lm(o.model.model, o.model.runner_options());
+  engine::LanguageModel lm = o.model.open(o.model.runner_options());
   need_tokenizer(lm.path(), "");
   const Reading r = o.lines.empty() ? read_whole(o, text, lm.tokenizer()) : read_lines(o, lm.runner().config().vocab);
   std::optional<engine::LanguageModel> base;

@@ -81,7 +81,7 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
   options.sequences = std::min(args.slots, static_cast<int64_t>(std::ssize(rows)));
   args.speculation.reserve(options, options.sequences);
   const std::optional<engine::DraftModel> draft = args.speculation.load(options);
-  engine::LanguageModel lm(model.model, options);
+  engine::LanguageModel lm = model.open(options);
   sys::catch_interrupts();
   std::vector<eval::TaskResult> results;
   {

@@ -7,8 +7,10 @@
 #include <cmath>
 #include <map>
 
+#include "apps/bench_report.h"
 #include "io/placeholder.h"
 #include "sys/error.h"
+#include "sys/machine.h"
 #include "sys/read.h"
 #include "sys/utf8.h"
 #include "text/gguf_vocabulary.h"
@@ -62,7 +64,7 @@ void ModelArgs::declare(Cli& cli) {
 
 void ModelArgs::declare_types(Cli& cli) {
   cli.choice("--dtype", dtype, {"f32", "bf16"}, "dtype of the operands of matrix products");
-  cli.choice("--activations", activations, {"auto", "bf16", "int8"}, "with 4- to 8-bit weights");
+  cli.choice("--activations", activations, {"auto", "bf16", "int8"}, "with NVFP4, INT4-8, GGUF");
   cli.choice("--kv-cache-dtype", kv, {"auto", "f32", "bf16", "fp8", "int8"}, "KV; auto: by model");
   cli.rare();
   cli.choice("--mamba-ssm-cache-dtype", ssm, {"f32", "bf16", "f16", "int8"}, "of Mamba states; stochastically rounded");
@@ -101,6 +103,15 @@ engine::RunnerOptions ModelArgs::runner_options() const {
           .threads = static_cast<int>(threads),
           .adapter = adapter,
           .ranks = ranks};
+}
+
+engine::LanguageModel ModelArgs::open(const engine::RunnerOptions& options) const {
+  engine::LanguageModel lm(model, options);
+  if (activations == "int8" && !on_bytes(lm.runner(), false) && !(ranks && !ranks->first()))
+    fmt::print(stderr, "note: --activations int8 changes nothing: {}\n",
+               sys::machine().amx ? "on CPUs with tiles products take BF16"
+                                  : "it is for weights in NVFP4, integers or types of GGUF, on CPUs with AVX2");
+  return lm;
 }
 
 std::string numbers_of(engine::Runner& runner) {

@@ -32,6 +32,8 @@ struct ModelArgs {
   void declare(Cli& cli);
   void declare_types(Cli& cli);  // the part of it that says in which types products read and states are kept
   engine::RunnerOptions runner_options() const;
+  // The model. A note on stderr where 8-bit activations were asked for, and none of its products takes them.
+  engine::LanguageModel open(const engine::RunnerOptions& options) const;
 };
 
 // The format of a model for people: that of most of its bytes if quantised ("NVFP4", "Q4_K"), else the

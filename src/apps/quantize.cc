@@ -53,15 +53,23 @@ void print_table(const QuantizeArgs& o, const models::QuantReport& report) {
                        {"values", Align::right},
                        {"bytes", Align::right},
                        {"bits each", Align::right},
-                       {"error", Align::right}});
+                       {"error", Align::right},
+                       {""}});
   const auto row = [&](const models::QuantGroup& g, const std::string& error) {
     table.row({g.role, g.format, std::to_string(g.tensors), report::count(static_cast<double>(g.values)),
-               report::bytes(g.bytes), fmt::format("{:.2f}", bits(g.bytes, g.values)), error});
+               report::bytes(g.bytes), fmt::format("{:.2f}", bits(g.bytes, g.values)), error, g.why});
   };
   for (const models::QuantGroup& g : report.groups) row(g, fmt::format("{:.2f}%", 100 * g.error));
   models::QuantGroup kept = report.kept;
   kept.role = "the rest";
   kept.format = "as it was";
+  for (models::QuantGroup g : report.unfit) {
+    kept.tensors -= g.tensors;
+    kept.values -= g.values;
+    kept.bytes -= g.bytes;
+    g.format = "as it was";
+    row(g, "0");
+  }
   row(kept, "0");
   fmt::print("{}\n{}: {}, {:.2f} bits per value\n", table.plain(), printable(o.out), report::bytes(report.bytes()),
              bits(report.bytes(), report.values()));
@@ -70,7 +78,6 @@ void print_table(const QuantizeArgs& o, const models::QuantReport& report) {
   if (o.samples > 0)
     fmt::print("\n{}\n{} samples, layer by layer over quantised layers; output errors are those on them\n",
                outputs_table(o.method), o.samples);
-  print_some("kept", report.misfits);
   print_some("rounded to nearest, too few inputs", o.method.few);
 }
 
@@ -161,6 +168,13 @@ int quantize_command(QuantizeArgs o) {
          {.what = "both --format and --recipe are given", .expected = "one of them; a recipe says its formats"});
   models::QuantRecipe recipe = models::quant_recipe(o.recipe.empty() ? o.format : o.recipe);
   if (!o.scales.empty()) {
+    const bool searches = o.cli->given("bits") || std::ranges::any_of(recipe.rules, [](const models::QuantRule& r) {
+                            return models::has_block_scales(r.format);
+                          });
+    if (!searches && o.scales != "max")
+      fail("--scales", {.what = recipe.name + " has no scales of blocks",
+                        .got = o.scales,
+                        .expected = "nvfp4, mxfp4, int8, int4 or int3"});
     for (models::QuantRule& rule : recipe.rules) rule.scales = models::scale_search("--scales", o.scales);
     if (recipe.compressed() && o.scales == "four-over-six")
       fail("--scales", {.what = "four-over-six is a search of NVFP4", .expected = "max or mse for " + recipe.name});
@@ -182,6 +196,9 @@ int quantize_command(QuantizeArgs o) {
         });
   }
   if (!result.whole) return 128 + sys::caught_signal();
+  if (o.calibration.data.empty() && std::ranges::any_of(result.groups, [](const auto& g) { return g.format == "fp8"; }))
+    fmt::print(stderr,
+               "note: FP8 without input_scale, which readers that also quantise activations need: try --data TEXT\n");
   if (o.json)
     print_json(o, result);
   else
@@ -211,7 +228,7 @@ Action setup_quantize(Cli& cli) {
              "rtn: to the nearest; gptq: with error feedback; awq: with scaled channels; auto: what lowers the output "
              "error on held-out text. All but rtn need --data");
   cli.option("--bits B", o->bits,
-             "bits per value of the model: formats by layer and role, of the layout of --format, chosen by what each "
+             "bits per value of the model: formats by layer and module, of the layout of --format, chosen by what each "
              "loses alone on --data");
   cli.flag("--mtp", o->mtp, "the prediction block too, rounded as the recipe says; released files keep it");
   cli.option("--samples N", o->calibration.samples, "windows of the text that gptq, awq and auto read");

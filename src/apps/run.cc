@@ -153,7 +153,7 @@ int run_command(const RunArgs& o) {
   o.drafts.reserve(options, 1);
   o.loop.resolve(options, o.sampling.seed);
   const std::optional<engine::DraftModel> draft = o.drafts.load(options);
-  engine::LanguageModel lm(o.model.model, options);
+  engine::LanguageModel lm = o.model.open(options);
   engine::GenerateOptions generate{.tokens_max = o.tokens,
                                    .sampling = o.sampling.resolve(*o.cli, lm.path()),
                                    .ignore_eos = o.ignore_eos,

@@ -63,7 +63,7 @@ int score_command(const ScoreArgs& o) {
   const std::vector<ScoredLine> lines = read_scored_lines("score", o.model.model, o.jsonl);
   options.context = std::max(longest(lines, options.context), int64_t{1});
   options.sequences = path == engine::ScorePath::train ? 1 : std::min<int64_t>(o.batch, std::ssize(lines));
-  engine::LanguageModel lm(o.model.model, options);
+  engine::LanguageModel lm = o.model.open(options);
   check_ids(lines, lm.runner().config().vocab);
 
   sys::catch_interrupts();

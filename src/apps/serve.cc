@@ -165,7 +165,7 @@ int serve_model(const ServeArgs& o) {
   }
   o.drafts.reserve(options, o.parallel);
   draft = o.drafts.load(options);
-  engine::LanguageModel& lm = model.emplace(o.model.model, options);
+  engine::LanguageModel& lm = model.emplace(o.model.open(options));
   need_tokenizer(lm.path(), "a model with one");
   const std::string ignored = server.load(lm,
                                           {.model = name_of(o),

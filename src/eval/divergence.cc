@@ -39,8 +39,7 @@ Row compare(std::span<const float> model, std::span<const float> base, int32_t t
     if (log_p > -50) kl += std::exp(log_p) * (log_p - (static_cast<double>(model[i]) - m.log_sum));
   }
   const auto t = static_cast<size_t>(target);
-  return {m.log_sum - static_cast<double>(model[t]), b.log_sum - static_cast<double>(base[t]), std::max(0.0, kl),
-          m.top == b.top};
+  return {m.log_sum - static_cast<double>(model[t]), b.log_sum - static_cast<double>(base[t]), kl, m.top == b.top};
 }
 
 // Sums over tokens, in their order.
@@ -49,8 +48,11 @@ class Tally {
   void add(const Row& row) {
     out_.model.add(row.model_loss);
     out_.base.add(row.base_loss);
+    if (!std::isfinite(row.kl))  // of NaN, max would make 0
+      throw Error(Fault::failed_run,
+                  format_message("eval --kl", {.what = "a divergence is not finite", .got = std::to_string(row.kl)}));
     product_ += row.model_loss * row.base_loss;
-    out_.kl.push_back(static_cast<float>(row.kl));
+    out_.kl.push_back(static_cast<float>(std::max(0.0, row.kl)));
     out_.same_top += row.same_top;
   }
   Divergence finish() {

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "io/safetensors.h"
+#include "io/safetensors_write.h"
 #include "models/load.h"
 #include "models/quantize.h"
 #include "support/data.h"
@@ -77,6 +79,32 @@ TEST_F(AQuantisedModel, DivergesAsSumsOverAllTokensSay) {
     EXPECT_NEAR(static_cast<double>(d.kl_at(1)), largest, 1e-3 * largest);
     EXPECT_NEAR(d.ratio(), std::exp((loss - base_loss) / count), 1e-5);
     EXPECT_GT(d.ratio_error, 0);
+  }
+}
+
+// Of two signs of an infinite weight, one gives a token no probability and leaves the losses finite.
+TEST_F(AQuantisedModel, ADivergenceThatIsNotFiniteIsAnError) {
+  for (const double sign : {1, -1}) {
+    const auto folder = folder_ / (sign > 0 ? "plus" : "minus");
+    std::filesystem::create_directory(folder);
+    std::filesystem::copy(kBase / "config.json", folder);
+    const io::Safetensors from(kBase);
+    std::vector<io::TensorSpec> specs;
+    for (const io::StoredTensor& t : from.tensors()) specs.push_back({t.name, t.view.dtype, t.view.shape});
+    io::SafetensorsWriter file(folder / "model.safetensors", specs);
+    for (const io::TensorSpec& spec : file.order()) {
+      const View view = from.need(spec.name);
+      std::vector<std::byte> bytes(view.data, view.data + view.bytes());
+      if (spec.name == "lm_head.weight")
+        set_element(MutView(bytes.data(), spec.dtype, spec.shape), 3 * spec.shape[1], sign * HUGE_VAL);
+      file.write(spec.name, bytes);
+    }
+    file.finish();
+    auto model = runner(folder, 64), base = runner(kBase, 64);
+    const std::vector<int32_t> ids = {5, 6, 7, 8};
+    EXPECT_NE(
+        support::error_of([&] { divergence(model, base, ids, plan_windows(4, 4, 0), {}, go_on); }).find("not finite"),
+        std::string::npos);
   }
 }
 

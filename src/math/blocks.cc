@@ -190,8 +190,11 @@ std::vector<double> decode(const Weight& w) {
   return out;
 }
 
+// The quotient of the smallest magnitudes is 0, too: their codes are 0 under any scale.
+static float positive(float quotient) { return quotient > 0 ? quotient : 1.0f; }
+
 float nvfp4_global(float amax, ScaleSearch search) {
-  return amax > 0 ? amax / (6 * (search == ScaleSearch::four_over_six ? 256 : 448)) : 1.0f;
+  return positive(amax / (6 * (search == ScaleSearch::four_over_six ? 256.0f : 448.0f)));
 }
 
 void encode_nvfp4_row(std::span<const float> values, float global, uint8_t* codes, F8E4M3* scales, ScaleSearch search) {
@@ -206,7 +209,7 @@ void encode_nvfp4_row(std::span<const float> values, float global, uint8_t* code
   }
 }
 
-float fp8_global(float amax) { return amax > 0 ? amax / 448 : 1.0f; }
+float fp8_global(float amax) { return positive(amax / 448); }
 
 void encode_fp8_row(std::span<const float> values, float global, F8E4M3* codes) {
   for (size_t i = 0; i < values.size(); ++i) codes[i] = to_f8e4m3(values[i] / global);

@@ -47,6 +47,33 @@ TEST(Blocks, Nvfp4LowNibbleIsTheEvenColumn) {
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(back[i], static_cast<double>(values[i]), 1e-5);
 }
 
+TEST(Blocks, TheSmallestMagnitudesAreZerosNotNaN) {
+  for (const float amax : {0.0f, 1e-45f, 1e-43f, 1e-42f, 1e-37f}) {
+    std::vector<float> values(16, 0.0f);
+    values[3] = -amax;
+    uint8_t codes[8];
+    F8E4M3 scale{}, wide[16];
+    encode_nvfp4_row(values, nvfp4_global(amax), codes, &scale);
+    encode_fp8_row(values, fp8_global(amax), wide);
+    const Weight fp4{.rows = 1,
+                     .cols = 16,
+                     .spec = {Format::nvfp4, 16},
+                     .codes = view_of(codes, {1, 8}),
+                     .scales = view_of(&scale, {1, 1}),
+                     .global = nvfp4_global(amax)};
+    const Weight fp8{.rows = 1,
+                     .cols = 16,
+                     .spec = {.format = Format::f8_e4m3},
+                     .codes = view_of(wide, {1, 16}),
+                     .global = fp8_global(amax)};
+    for (const Weight& w : {fp4, fp8}) {
+      const auto back = decode(w);
+      for (size_t i = 0; i < values.size(); ++i)
+        EXPECT_NEAR(back[i], static_cast<double>(values[i]), std::max(2e-42, 0.1 * static_cast<double>(amax))) << amax;
+    }
+  }
+}
+
 // A row of blocks of a GGUF file, from any column to any other.
 TEST(Blocks, RowsOfGgmlBlocksAreCutAnywhere) {
   const int64_t cols = 768;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <set>
 #include <string_view>
+#include <variant>
 
 #include "math/ggml_blocks.h"
 #include "models/gguf_names.h"
@@ -101,7 +102,24 @@ void fail_damaged(const io::Gguf& file, const io::GgufTensor& tensor, ParamRole 
                       .expected = role == ParamRole::a_log ? "numbers below 0" : "finite numbers"});
 }
 
+// A few bytes of metadata can name more experts than the list of all tensors should have, or memory.
+static void check_experts(const io::Gguf& file, const Config& config) {
+  constexpr int64_t kBytes = 32;  // less than two matrices take, of one block each
+  int64_t experts = 0, bytes = 0;
+  for (const LayerSpec& layer : config.layers) {
+    for (const PartSpec& part : layer.parts) {
+      if (const auto* moe = std::get_if<nn::MoeSpec>(&part.block)) experts += moe->experts;
+    }
+  }
+  for (const io::GgufTensor& tensor : file.tensors()) bytes += std::ssize(tensor.bytes);
+  if (experts > bytes / kBytes)
+    fail(file.where(), {.what = "the file is too small for its experts",
+                        .got = fmt::format("{} bytes of tensors", bytes),
+                        .expected = fmt::format("{} experts", experts)});
+}
+
 void check_gguf_tensors(const io::Gguf& file, const Config& config) {
+  check_experts(file, config);
   const int64_t layers = gguf_layers(file);
   std::set<std::string> known;
   for (const nn::ParamRequest& r : inventory(config)) known.insert(gguf_name(r.expert >= 0 ? r.stack : r.name, layers));

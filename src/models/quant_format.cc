@@ -37,6 +37,8 @@ std::span<const QuantFormatRow> quant_formats() {
 
 const QuantFormatRow& row_of(QuantFormat format) { return quant_formats()[static_cast<size_t>(format)]; }
 
+bool has_block_scales(QuantFormat format) { return row_of(format).block > 1; }
+
 std::optional<QuantFormat> quant_format(const std::string& name) {
   const auto rows = quant_formats();
   const auto found =

@@ -27,6 +27,7 @@ struct QuantFormatRow {
 };
 std::span<const QuantFormatRow> quant_formats();  // in the order of QuantFormat
 const QuantFormatRow& row_of(QuantFormat format);
+bool has_block_scales(QuantFormat format);  // that a search can choose
 std::optional<QuantFormat> quant_format(const std::string& name);
 
 // What files hold for the matrix `name`, codes before scales.

@@ -18,7 +18,7 @@ Object modelopt(const QuantModules& modules) {
     layers[module] = {{"quant_algo", algorithm}};
     if (fp4) layers[module]["group_size"] = kNvfp4Block;
   }
-  Object out = {{"kv_cache_quant_algo", nullptr}};
+  Object out = {{"kv_cache_quant_algo", modules.cache.empty() ? Object(nullptr) : Object(modules.cache)}};
   if (algorithms.size() > 1) {
     out["quant_algo"] = "MIXED_PRECISION";
     out["quantized_layers"] = std::move(layers);
@@ -64,13 +64,15 @@ Object compressed(const QuantModules& modules) {
     layouts.insert(group["format"]);
     groups["group_" + std::to_string(groups.size())] = std::move(group);
   }
+  const Object cache = {
+      {"num_bits", 8}, {"type", "float"}, {"symmetric", true}, {"strategy", "tensor"}, {"dynamic", false}};
   Object ignored = Object::array();
   for (const std::string& module : modules.kept) ignored.push_back(spelled(module));
   return {{"quant_method", "compressed-tensors"},
           {"quantization_status", "compressed"},
           {"format", layouts.size() == 1 ? *layouts.begin() : "mixed-precision"},
           {"config_groups", std::move(groups)},
-          {"kv_cache_scheme", nullptr},
+          {"kv_cache_scheme", modules.cache == "FP8" ? cache : Object(nullptr)},
           {"global_compression_ratio", nullptr},
           {"ignore", std::move(ignored)}};
 }

@@ -14,6 +14,7 @@ struct QuantModules {
   std::map<std::string, QuantFormat> quantised;  // module (the tensor's name without .weight) and format
   std::set<std::string> scaled;                  // of these, the ones with an input_scale
   std::vector<std::string> kept;                 // the other modules that have a matrix
+  std::string cache{};                           // kv_cache_quant_algo of the folder that was quantised
   bool linear = true;                            // all quantised modules are linear layers, none an embedding
 };
 

@@ -2,9 +2,32 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "math/blocks.h"
 
 namespace braid::models {
+
+ParamRole joined_role(ParamRole role) {
+  using enum ParamRole;
+  switch (role) {
+    case k:
+    case v:
+      return q;
+    case gate:
+      return up;
+    case expert_gate:
+    case expert_down:
+      return expert_up;
+    default:
+      return role;
+  }
+}
+
+ScaleKey scale_key(const ParamInfo& info) {
+  const ParamRole role = info.role == ParamRole::expert_down ? info.role : joined_role(info.role);
+  return {info.mtp, info.layer, info.part, info.expert, role};
+}
 
 std::string misfit(const TensorSpec& tensor, QuantFormat format, const nn::ParamSource& files) {
   if (tensor.transposed) return "is stored transposed, which quantised layouts do not support";
@@ -17,6 +40,24 @@ std::string misfit(const TensorSpec& tensor, QuantFormat format, const nn::Param
   return why + fmt::format("; in another folder {} holds them", tensor.cols() % kNvfp4Block == 0 ? "nvfp4" : "fp8");
 }
 
+namespace {
+
+void keep_modules_whole(std::vector<PlannedMatrix>& plan) {
+  const auto module = [](const TensorSpec& t) { return std::tuple(t.mtp, t.layer, t.part, joined_role(t.role)); };
+  std::map<std::tuple<bool, int, int, ParamRole>, const PlannedMatrix*> first;
+  for (const PlannedMatrix& p : plan) {
+    if (!p.misfit.empty()) first.try_emplace(module(p.tensor), &p);
+  }
+  for (PlannedMatrix& p : plan) {
+    const auto found = first.find(module(p.tensor));
+    if (found == first.end() || !p.misfit.empty()) continue;
+    p.because = found->second->tensor.role;
+    p.misfit = "is in one module with " + found->second->tensor.name + ", which " + found->second->misfit;
+  }
+}
+
+}  // namespace
+
 std::vector<PlannedMatrix> quant_plan(const Config& config, const nn::ParamSource& files, const QuantRecipe& recipe) {
   std::vector<PlannedMatrix> plan;
   const std::string pattern = config.pattern();
@@ -25,6 +66,7 @@ std::vector<PlannedMatrix> quant_plan(const Config& config, const nn::ParamSourc
     if (!rule || rule->format == QuantFormat::bf16 || tensor.shape.rank != 2) continue;
     plan.push_back({tensor, *rule, misfit(tensor, rule->format, files)});
   }
+  keep_modules_whole(plan);
   return plan;
 }
 

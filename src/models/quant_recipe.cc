@@ -105,6 +105,10 @@ QuantRule read_rule(const io::Json& json) {
   out.mtp = json.bool_of({"mtp"}).value_or(false);
   if (const auto scales = json.get({"scales"}))
     out.scales = scale_search(json.document() + " " + scales->path(), scales->as_string());
+  if (out.scales != max && !has_block_scales(out.format))
+    json.need({"scales"})
+        .refuse("searches scales of blocks, and " + std::string(row_of(out.format).name) + " has none",
+                "nvfp4, mxfp4, int8, int4 or int3 as the format");
   if (out.scales == four_over_six && row_of(out.format).compressed)
     json.need({"scales"}).refuse("is a search of NVFP4", "max or mse");
   return out;

@@ -25,15 +25,23 @@ namespace braid::models {
 namespace fs = std::filesystem;
 namespace {
 
+using SharedKey = std::pair<ScaleKey, QuantFormat>;
+
 // A matrix to quantise: where its values are, and what is known of them while its tensors are written.
 struct Job {
   ParamRole role = ParamRole::none;
   QuantRule rule{};
   Weight weight{};
-  float global = 0;  // 0: not known yet
-  float input = 0;   // input_scale; 0: none
+  SharedKey shared{};
+  float input = 0;  // input_scale; 0: none
   const CalibratedMatrix* ready = nullptr;
   std::vector<std::byte> scales{};
+};
+
+// What matrices that readers join have in common; 0: not known yet, or none.
+struct Shared {
+  std::vector<const Job*> jobs{};
+  float global = 0, input = 0;
 };
 
 // `word` is the part of a matrix that follows its name in the files: "", "_scale", "_packed", ..., or "input_scale".
@@ -53,7 +61,14 @@ class Quantizer {
         files_(model.weights),
         folder_(open_folder(model)) {
     for (const PlannedMatrix& matrix : quant_plan(config_, *folder_.source, recipe_)) plan(matrix);
-    if (jobs_.empty()) fail(where_, {.what = "has no matrix that the recipe quantises", .got = printable(recipe.name)});
+    for (auto& [name, job] : jobs_) {
+      Shared& shared = shared_[job.shared];
+      shared.jobs.push_back(&job);
+      if (job.input > 0) job.input = shared.input;
+    }
+    if (jobs_.empty())
+      fail(where_, {.what = "has no matrix that the recipe quantises",
+                    .got = report_.misfits.empty() ? printable(recipe.name) : report_.misfits[0]});
   }
 
   QuantReport write(const fs::path& out, const sys::FunctionRef<bool(int64_t, int64_t)>& progress) {
@@ -82,17 +97,35 @@ class Quantizer {
         fail(where_, {.what = tensor.name + " " + matrix.misfit,
                       .hint = "leaving out --strict, and it stays as it is; or a recipe that says bf16"});
       report_.misfits.push_back(tensor.name + " " + matrix.misfit);
-      return;
+      return add_unfit(matrix);
     }
     const Param param = folder_.source->get(tensor);
     const auto amax = options_.input_amax.find(param.name);
     const float input = amax == options_.input_amax.end() ? 0 : input_scale(matrix.rule.format, amax->second);
-    Job job{.role = tensor.role, .rule = matrix.rule, .weight = param.value, .input = input};
+    const SharedKey key{scale_key(tensor), matrix.rule.format};
+    Job job{.role = tensor.role, .rule = matrix.rule, .weight = param.value, .shared = key, .input = input};
+    shared_[key].input = std::max(shared_[key].input, input);
     if (const auto ready = options_.calibrated.find(param.name); ready != options_.calibrated.end()) {
       job.ready = &ready->second;
-      job.global = job.ready->global;
+      shared_[key].global = job.ready->global;
     }
     jobs_.try_emplace(param.name, std::move(job));
+  }
+
+  void add_unfit(const PlannedMatrix& matrix) {
+    const TensorSpec& tensor = matrix.tensor;
+    const std::string role = name_of(tensor.role), format = row_of(matrix.rule.format).name,
+                      why = matrix.because == ParamRole::none
+                                ? matrix.misfit
+                                : fmt::format("is in one module with {}", name_of(matrix.because));
+    const auto same = [&](const QuantGroup& g) { return g.role == role && g.format == format && g.why == why; };
+    auto group = std::ranges::find_if(report_.unfit, same);
+    if (group == report_.unfit.end()) group = report_.unfit.insert(group, {.role = role, .format = format, .why = why});
+    const View* stored = files_.find(tensor.name);
+    const View* stack = stored ? nullptr : files_.find(tensor.stack);
+    group->tensors += 1;
+    group->values += tensor.rows() * tensor.cols();
+    group->bytes += stored ? stored->bytes() : stack ? stack->bytes() / std::max(1, tensor.experts) : 0;
   }
 
   static std::string input_name(const std::string& weight) {
@@ -187,11 +220,16 @@ class Quantizer {
     put_codes(writer, spec.name, *job);
   }
 
-  float global_of(Job& job) const {
-    if (job.global == 0)
-      job.global =
-          measured_global(job.weight, job.rule.format, job.rule.scales, {where_, name_of(job.role)}, options_.threads);
-    return job.global;
+  float global_of(const Job& job) {
+    Shared& shared = shared_[job.shared];
+    if (shared.global > 0) return shared.global;
+    for (const Job* each : shared.jobs) {
+      const QuantRule& rule = each->rule;
+      const float own =
+          measured_global(each->weight, rule.format, rule.scales, {where_, name_of(each->role)}, options_.threads);
+      shared.global = std::max(shared.global, own);
+    }
+    return shared.global;
   }
 
   void put_codes(io::SafetensorsWriter& writer, const std::string& name, Job& job) {
@@ -219,6 +257,11 @@ class Quantizer {
         std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job.second.input == 0; });
     if (!options_.input_amax.empty() && without > 0)
       report_.notes.push_back(fmt::format("matrices without an input_scale, as no pass used them: {}", without));
+    if (const int64_t mixed = mixed_modules(); mixed > 0)
+      report_.notes.push_back(fmt::format(
+          "modules (q, k and v; gate and up; experts) in several formats: {}; Braid reads them, programs that "
+          "make one product of a module do not",
+          mixed));
     if (recipe_.compressed() && !modules().linear)
       report_.notes.push_back("an embedding table is quantised: Braid reads it, transformers does not");
     for (const auto& [key, s] : squares_) {
@@ -229,6 +272,18 @@ class Quantizer {
                                 .bytes = s.bytes,
                                 .error = std::sqrt(s.error / std::max(s.square, 1e-300))});
     }
+  }
+
+  // For parts of which the recipe has several formats.
+  int64_t mixed_modules() const {
+    std::map<std::tuple<bool, int, int, ParamRole>, std::set<QuantFormat>> formats;
+    const std::string pattern = config_.pattern();
+    for (const TensorSpec& t : inventory(config_)) {
+      const QuantRule* rule = recipe_.find(t, pattern);
+      if (is_matrix(t.role))
+        formats[{t.mtp, t.layer, t.part, joined_role(t.role)}].insert(rule ? rule->format : QuantFormat::bf16);
+    }
+    return std::ranges::count_if(formats, [](const auto& module) { return module.second.size() > 1; });
   }
 
   struct Sums {
@@ -243,6 +298,7 @@ class Quantizer {
   io::Safetensors files_;
   OpenFolder folder_;
   std::map<std::string, Job> jobs_;  // by name in the files
+  std::map<SharedKey, Shared> shared_;
   std::map<std::pair<std::string, std::string>, Sums> squares_;
   QuantReport report_;
 };
@@ -250,13 +306,14 @@ class Quantizer {
 QuantModules Quantizer::modules() const {
   const auto module = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
   QuantModules out;
+  out.cache = config_.kv_cache == DType::f8_e4m3 ? "FP8" : "";
   for (const auto& [name, job] : jobs_) {
     out.quantised[module(name)] = job.rule.format;
     if (job.input > 0) out.scaled.insert(module(name));
     out.linear = out.linear && job.role != ParamRole::embedding && job.role != ParamRole::positions;
   }
   for (const io::StoredTensor& tensor : files_.tensors()) {
-    if (!tensor.name.ends_with(".weight") || tensor.view.shape.rank != 2 || jobs_.contains(tensor.name)) continue;
+    if (!tensor.name.ends_with(".weight") || tensor.view.shape.rank < 2 || jobs_.contains(tensor.name)) continue;
     if (const auto format = modelopt_format(tensor.name)) {
       out.quantised[module(tensor.name)] = *format;
       if (files_.find(module(tensor.name) + ".input_scale")) out.scaled.insert(module(tensor.name));

@@ -1,7 +1,9 @@
 // Converts a Hugging Face folder to one with quantised matrices, in ModelOpt's layout (FP8, NVFP4) or that of
 // compressed-tensors (docs/internals/formats.md), which Braid and readers of `quant_method: modelopt` or
 // `compressed-tensors` load. ModelOpt's layout has the scales of quantised activations, too, where they were measured.
-// Every other tensor, known or not, is copied as it is; so are tokenizer, template and generation settings.
+// Matrices that readers join share one scale of a whole tensor (quant_plan.h). Every other tensor, known or not, is
+// copied as it is, but for those that a method with data folded scales into; so are tokenizer, template and generation
+// settings.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -38,14 +40,16 @@ struct QuantOptions {
 struct QuantGroup {
   std::string role, format;
   int64_t tensors = 0, values = 0, bytes = 0;
-  double error = 0;  // relative: root of the sum of squared errors over squared values
+  double error = 0;   // relative: root of the sum of squared errors over squared values
+  std::string why{};  // of matrices that stayed as they are, because of their format
 };
 
 struct QuantReport {
   bool whole = false;                // false: stopped by `progress`; the folder is incomplete
   std::vector<QuantGroup> groups;    // by role and format; the rest is in `kept`
   QuantGroup kept;                   // all that stayed as it was
-  std::vector<std::string> misfits;  // matrices that their format cannot hold, and stayed: "name: why"
+  std::vector<QuantGroup> unfit;     // of `kept`, what its format cannot hold, by role and reason
+  std::vector<std::string> misfits;  // the matrices of these: "name why"
 
   std::vector<std::string> notes;  // on which programs can read the folder
 

@@ -79,6 +79,62 @@ TEST_F(Quantize, Nvfp4IsWithinHalfAStepOfEveryValue) {
   EXPECT_NEAR(report.groups[0].error, std::sqrt(squared_error(from, to, kMixerInProj) / square), 1e-6);
 }
 
+// Readers make one product of q, k and v, and of gate and up, with the largest of their scales of whole tensors.
+TEST_F(Quantize, MatricesThatReadersJoinHaveOneScale) {
+  const nlohmann::json config = dense("llama");
+  write("config.json", config.dump());
+  const auto specs = tensors_of(config);
+  io::SafetensorsWriter file(folder_ / "model.safetensors", specs);
+  std::mt19937 random(1);
+  int64_t step = 0;
+  for (const io::TensorSpec& spec : file.order()) {  // each matrix with another largest value
+    std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
+    const MutView values(bytes.data(), spec.dtype, spec.shape);
+    const double most = static_cast<double>(++step) / 8;
+    for (int64_t i = 0; i < values.count(); ++i)
+      set_element(values, i, most * (static_cast<double>(random() % 64) - 32));
+    file.write(spec.name, bytes);
+  }
+  file.finish();
+  for (const QuantFormat format : {QuantFormat::nvfp4, QuantFormat::fp8}) {
+    QuantOptions options{.threads = 2};
+    for (const io::TensorSpec& spec : specs) options.input_amax[spec.name] = static_cast<float>(spec.name.size());
+    const QuantRecipe recipe{.name = "test", .rules = {{.format = format}}};
+    quantize_model(io::find_model(folder_.string()), recipe, out(), options, go_on);
+    const io::Safetensors from = before(), to = after();
+    const bool fp4 = format == QuantFormat::nvfp4;
+    for (const std::vector<std::string>& group :
+         {std::vector<std::string>{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+          {"mlp.gate_proj", "mlp.up_proj"},
+          {"self_attn.o_proj"}}) {
+      double amax = 0, inputs = 0;
+      for (const std::string& module : group) {
+        const std::string name = "model.layers.1." + module + ".weight";
+        const View values = from.need(name);
+        for (int64_t i = 0; i < values.count(); ++i) amax = std::max(amax, std::fabs(value(values, i)));
+        inputs = std::max(inputs, static_cast<double>(name.size()));
+      }
+      const double largest = fp4 ? 6 * 448 : 448;
+      for (const std::string& module : group) {
+        const std::string name = "model.layers.1." + module;
+        const double global = element(to.need(name + (fp4 ? ".weight_scale_2" : ".weight_scale")), 0);
+        EXPECT_NEAR(global, amax / largest, 1e-6 * global) << module;
+        EXPECT_NEAR(element(to.need(name + ".input_scale"), 0), inputs / largest, 1e-6) << module;
+        const View values = from.need(name + ".weight"), codes = to.need(name + ".weight");
+        double error = 0, square = 0;
+        for (int64_t i = 0; i < values.count(); ++i) {
+          const double q = fp4 ? nvfp4_value(to, name + ".weight", i / values.dim(1), i % values.dim(1))
+                               : element(codes, i) * global;
+          error += std::pow(value(values, i) - q, 2);
+          square += std::pow(value(values, i), 2);
+        }
+        EXPECT_LT(error, (fp4 ? 0.015 : 0.001) * square) << module;
+      }
+    }
+    std::filesystem::remove_all(out());
+  }
+}
+
 TEST_F(Quantize, WhatNoRuleFitsKeepsItsBytesAndTheModelLoads) {
   quantize(one("mamba_in", QuantFormat::nvfp4));
   const io::Safetensors from = before(), to = after();
@@ -106,17 +162,30 @@ TEST_F(Quantize, ASearchOfScalesNeverLoses) {
 }
 
 TEST_F(Quantize, Fp8HoldsAnyWidthAndNvfp4ThatOfSixteens) {
-  const QuantReport report = quantize({.name = "test",
-                                       .rules = {{.roles = {"expert_up"}, .format = QuantFormat::nvfp4},
-                                                 {.roles = {"mamba_out"}, .format = QuantFormat::fp8},
-                                                 {.format = QuantFormat::nvfp4}}});
-  EXPECT_EQ(after().need(kUp).dtype, DType::u8);
-  EXPECT_EQ(after().need(kDown).dtype, DType::bf16);
+  const QuantReport report =
+      quantize({.name = "test",
+                .rules = {{.roles = {"mamba_out"}, .format = QuantFormat::fp8}, {.format = QuantFormat::nvfp4}}});
+  EXPECT_EQ(after().need("backbone.layers.2.mixer.q_proj.weight").dtype, DType::u8);
+  for (const char* whole : {kUp, kDown}) EXPECT_EQ(after().need(whole).dtype, DType::bf16) << whole;  // one module
   EXPECT_EQ(after().need("backbone.layers.0.mixer.out_proj.weight").dtype, DType::f8_e4m3);
   for (const char* kept : {"backbone.embeddings.weight", "lm_head.weight", "backbone.layers.1.mixer.gate.weight"})
     EXPECT_EQ(after().need(kept).dtype, DType::bf16) << kept;
-  ASSERT_FALSE(report.misfits.empty());
-  EXPECT_NE(report.misfits[0].find("rows of 20 values"), std::string::npos) << report.misfits[0];
+  EXPECT_TRUE(report.notes.empty());
+  const auto misfit = [&](const char* name) {
+    const auto found = std::ranges::find_if(report.misfits, [&](const auto& m) { return m.starts_with(name); });
+    return found == report.misfits.end() ? "" : *found;
+  };
+  EXPECT_NE(misfit(kDown).find("has rows of 20 values"), std::string::npos) << misfit(kDown);
+  EXPECT_NE(misfit(kUp).find("is in one module with"), std::string::npos) << misfit(kUp);
+  const auto group = [&](const std::string& role) {
+    return *std::ranges::find_if(report.unfit, [&](const QuantGroup& g) { return g.role == role; });
+  };
+  EXPECT_EQ(group("expert_down").tensors, 8);
+  EXPECT_EQ(group("expert_down").values, 8 * 32 * 20);
+  EXPECT_EQ(group("expert_down").bytes, 2 * 8 * 32 * 20);
+  EXPECT_NE(group("expert_down").why.find("fp8 holds them"), std::string::npos);
+  EXPECT_EQ(group("expert_up").why, "is in one module with expert_down");
+  EXPECT_NE(misfit(kUp).find("down_proj.weight, which has rows of 20 values"), std::string::npos) << misfit(kUp);
   const io::Safetensors source = before(), to = after();
   const View from = source.need("backbone.layers.0.mixer.out_proj.weight");
   const View codes = to.need("backbone.layers.0.mixer.out_proj.weight");
@@ -224,6 +293,32 @@ TEST_F(Quantize, MetadataOfCompressedTensors) {
   EXPECT_NE(std::ranges::find(config.at("ignore"), "re:.*embeddings$"), config.at("ignore").end());
 }
 
+// FP8 keys and values: their scales are copied, so the folder says that it has them.
+TEST_F(Quantize, MetadataKeepsTheCacheAndNamesConvolutions) {
+  nlohmann::json config = hybrid();
+  config["quantization_config"] = {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}, {"kv_cache_quant_algo", "FP8"}};
+  write("config.json", config.dump());
+  for (const QuantFormat format : {QuantFormat::nvfp4, QuantFormat::int4}) {
+    quantize(one("mamba_in", format));
+    const auto written = nlohmann::json::parse(sys::read_file(out() / "config.json")).at("quantization_config");
+    const bool modelopt = format == QuantFormat::nvfp4;
+    if (modelopt) {
+      EXPECT_EQ(written.at("kv_cache_quant_algo"), "FP8");
+      const auto other = nlohmann::json::parse(sys::read_file(out() / "hf_quant_config.json")).at("quantization");
+      EXPECT_EQ(other.at("kv_cache_quant_algo"), "FP8");
+      EXPECT_NE(std::ranges::find(other.at("exclude_modules"), "backbone.layers.0.mixer.conv1d"),
+                other.at("exclude_modules").end());
+    }
+    const char* conv = modelopt ? "backbone.layers.0.mixer.conv1d" : R"(re:.*layers\.0\.mixer\.conv1d$)";
+    EXPECT_NE(std::ranges::find(written.at("ignore"), conv), written.at("ignore").end());
+    EXPECT_EQ(load_config(io::find_model(out().string())).kv_cache, DType::f8_e4m3);
+    std::filesystem::remove_all(out());
+  }
+  write("config.json", hybrid().dump());
+  quantize(one("mamba_in", QuantFormat::nvfp4));
+  EXPECT_FALSE(load_config(io::find_model(out().string())).kv_cache);
+}
+
 TEST_F(Quantize, ValuesThatHalfPrecisionCannotScaleAreRefused) {
   auto specs = tensors_of(hybrid());
   for (io::TensorSpec& spec : specs) {
@@ -244,6 +339,7 @@ TEST_F(Quantize, StrictRefusesWhatDoesNotFit) {
   const std::string text = refusal_of(one("expert_down", QuantFormat::nvfp4), true);
   EXPECT_NE(text.find("experts.0.down_proj"), std::string::npos) << text;
   EXPECT_NE(text.find("multiple of 16"), std::string::npos) << text;
+  EXPECT_NE(refusal_of(one("expert_down", QuantFormat::nvfp4)).find("fp8 holds them"), std::string::npos);
 }
 
 TEST_F(Quantize, LayersBeforeAttentionAreKept) {
@@ -345,6 +441,8 @@ scales = "four-over-six"
                                   {"[[rule]]\nformat = \"fp8\"\nroles = [\"embedings\"]", "embedings"},
                                   {"[[rule]]\nformat = \"nvfp4\"\nscales = \"best\"", "best"},
                                   {"[[rule]]\nformat = \"int4\"\nscales = \"four-over-six\"", "NVFP4"},
+                                  {"[[rule]]\nformat = \"fp8\"\nscales = \"mse\"", "fp8 has none"},
+                                  {"[[rule]]\nformat = \"bf16\"\nscales = \"mse\"", "bf16 has none"},
                                   {"rules = 1", "rules"},
                                   {"", "no rule"}}) {
     const std::string error = error_of([&, text = bad] { read(text); });

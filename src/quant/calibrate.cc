@@ -104,7 +104,7 @@ class Calibrator {
 
   Calibrated run(const Progress& progress) {
     const auto layers = std::ssize(config_.layers), samples = std::ssize(samples_);
-    for (const Planned& table : tables_) round_to_nearest(table, std::nullopt);
+    for (const Planned& table : tables_) round_to_nearest(table, 0, std::nullopt);
     for (int64_t l = 0; l < layers; ++l) {
       const auto step = [&](int64_t sample) { return progress(2 * l * samples + sample, 2 * layers * samples); };
       if (!layer(l, step)) return std::move(out_);
@@ -147,7 +147,7 @@ class Calibrator {
         fold(planned->second, inputs);
         fold_hidden(planned->second, inputs);
       }
-      for (const Planned& p : planned->second) quantise(p, inputs);
+      for (const Planned& p : planned->second) quantise(p, planned->second, inputs);
     }
     const auto second = [&](int64_t sample) { return step(samples + sample); };
     const bool whole = pass(l, nullptr, states_, second);
@@ -157,7 +157,7 @@ class Calibrator {
     return whole;
   }
 
-  void quantise_head() { quantise(*head_, head_inputs_); }
+  void quantise_head() { quantise(*head_, {&*head_, 1}, head_inputs_); }
 
   const Scales& scale_of(const std::string& name) const {
     static const Scales kNone;
@@ -178,26 +178,29 @@ class Calibrator {
     return scale.empty() ? gram : scaled_gram(gram, scale);
   }
 
-  void quantise(const Planned& p, const Inputs& inputs) {
+  // One of the matrices of a layer.
+  void quantise(const Planned& p, std::span<const Planned> planned, const Inputs& inputs) {
     const std::string& name = p.param.name;
     const Scales& scale = scale_of(name);
     const int64_t rows = inputs.rows(name, Part::all);
+    const auto scales_of = [this](const std::string& other) -> const Scales& { return scale_of(other); };
+    const float global = shared_global(ctx_, planned, p, scales_of, where_);
     if (has_few(p.param, inputs)) {
       out_.few.push_back(fmt::format("{}: {} inputs", name, rows));
-      return round_to_nearest(p, rows > 0 ? std::optional(inputs.amax(name, scale.cols)) : std::nullopt);
+      return round_to_nearest(p, global, rows > 0 ? std::optional(inputs.amax(name, scale.cols)) : std::nullopt);
     }
     const std::vector<double> gram = gram_of(name, inputs, Part::all, scale.cols);
     if (diagonal_of(gram) == 0) {
       out_.few.push_back(fmt::format("{}: {} inputs, all zero", name, rows));
-      return round_to_nearest(p, 0.0f);
+      return round_to_nearest(p, global, 0.0f);
     }
-    const Rounding rounding(ctx_, p, scale, where_);
+    const Rounding rounding(ctx_, p, scale, where_, global);
     models::Encoded best = rounding.nearest();
     const std::vector<float> all = in_f32(gram);
     std::vector<double> errors = rounding.errors_of(&best, all);
     MatrixResult result{.name = name, .role = p.param.role, .format = p.matrix.rule.format, .scaled = scale.any()};
     result.chosen = sum_of(errors);
-    result.nearest = !scale.any() ? result.chosen : unscaled_error(p, inputs);
+    result.nearest = !scale.any() ? result.chosen : unscaled_error(p, planned, inputs);
     result.outputs = sum_of(rounding.errors_of(nullptr, all));
     if (wants_feedback(p, rounding, inputs)) {
       const double nearest = result.chosen;
@@ -205,7 +208,7 @@ class Calibrator {
       result.feedback = result.chosen < nearest;
     }
     out_.results.push_back(result);
-    keep(p, std::move(best), rounding.global(), inputs.amax(name, scale.cols));
+    keep(p, std::move(best), rounding, inputs.amax(name, scale.cols));
   }
 
   Feedback feedback_of(const std::vector<double>& gram, const Rounding& rounding) const {
@@ -213,8 +216,10 @@ class Calibrator {
   }
 
   // Of rounding to the nearest.
-  double unscaled_error(const Planned& p, const Inputs& inputs) {
-    const Rounding rounding(ctx_, p, {}, where_);
+  double unscaled_error(const Planned& p, std::span<const Planned> planned, const Inputs& inputs) {
+    static const Scales kNone;
+    const auto scales_of = [](const std::string&) -> const Scales& { return kNone; };
+    const Rounding rounding(ctx_, p, {}, where_, shared_global(ctx_, planned, p, scales_of, where_));
     const models::Encoded nearest = rounding.nearest();
     return sum_of(rounding.errors_of(&nearest, in_f32(gram_of(p.param.name, inputs, Part::all, {}))));
   }
@@ -396,12 +401,14 @@ class Calibrator {
     values_[name] = dense_weight(values);
   }
 
-  void round_to_nearest(const Planned& p, std::optional<float> amax) {
-    const Rounding rounding(ctx_, p, scale_of(p.param.name), where_);
-    keep(p, rounding.nearest(), rounding.global(), amax);
+  void round_to_nearest(const Planned& p, float global, std::optional<float> amax) {
+    const Rounding rounding(ctx_, p, scale_of(p.param.name), where_, global);
+    keep(p, rounding.nearest(), rounding, amax);
   }
 
-  void keep(const Planned& p, models::Encoded matrix, float global, std::optional<float> amax) {
+  void keep(const Planned& p, models::Encoded matrix, const Rounding& rounding, std::optional<float> amax) {
+    rounding.measure(matrix);
+    const float global = rounding.global();
     const Weight& w = p.param.value;
     values_[p.param.name] = models::weight_of(matrix, w.rows, w.cols, p.matrix.rule.format, global, store_);
     out_.matrices[p.param.name] = {std::move(matrix), global};

@@ -48,8 +48,8 @@ class Calibrate : public models::FolderTest {
  protected:
   Calibrate() { write_model(false); }
 
-  // Weights of both signs; with `uneven` norms whose channels differ by a factor of 64.
-  void write_model(bool uneven) const {
+  // Weights of both signs, those of the head times `last`; with `uneven` norms whose channels differ by a factor of 64.
+  void write_model(bool uneven, double last = 1) const {
     write("config.json", models::hybrid().dump());
     io::SafetensorsWriter file(folder_ / "model.safetensors", tensors_of(models::hybrid()));
     std::mt19937 random(1);
@@ -59,7 +59,9 @@ class Calibrate : public models::FolderTest {
       const MutView values(bytes.data(), spec.dtype, spec.shape);
       const bool norm = spec.shape.rank == 1 && spec.name.find("norm") != std::string::npos;
       for (int64_t i = 0; i < values.count(); ++i)
-        set_element(values, i, norm ? (uneven && i % 4 == 0 ? 8 : 0.125) : draw(random));
+        set_element(
+            values, i,
+            norm ? (uneven && i % 4 == 0 ? 8 : 0.125) : draw(random) * (spec.name == "lm_head.weight" ? last : 1));
       file.write(spec.name, bytes);
     }
     file.finish();
@@ -215,6 +217,60 @@ TEST_F(Calibrate, ScalesFoldIntoNormsAndKeepTheModel) {
   }
 }
 
+// As readers join them: one scale of whole tensors, of the matrices as they are scaled.
+TEST_F(Calibrate, QueriesKeysAndValuesHaveOneScale) {
+  write_model(true);
+  const QuantRecipe recipe =
+      recipe_of({{"q", QuantFormat::nvfp4}, {"k", QuantFormat::nvfp4}, {"v", QuantFormat::nvfp4}});
+  for (const Method method : {Method::gptq, Method::awq, Method::automatic}) {
+    const Calibrated got = run(recipe, method, samples_of(8, 40));
+    ASSERT_EQ(got.matrices.size(), 3u);
+    const float global = got.matrices.begin()->second.global;
+    for (const auto& [name, matrix] : got.matrices) {
+      EXPECT_EQ(matrix.global, global) << name;
+      EXPECT_LT(result_of(got, name).chosen, 0.02 * result_of(got, name).outputs) << name;
+    }
+  }
+}
+
+// The error in the report is that of the files, whatever the method did to codes and channels.
+TEST_F(Calibrate, ReportedErrorsAreThoseOfTheFiles) {
+  write_model(true);
+  const QuantRecipe recipe = recipe_of({{"mamba_in", QuantFormat::nvfp4}});
+  const io::Safetensors files(folder_ / "model.safetensors");
+  const View w = files.need(kMixerInProj), norm = files.need("backbone.layers.0.norm.weight");
+  for (const Method method : {Method::gptq, Method::awq}) {
+    const Calibrated got = run(recipe, method, samples_of(8, 40));
+    EXPECT_EQ(result_of(got, kMixerInProj).scaled, method == Method::awq);
+    const std::vector<double> q = values_of(got, kMixerInProj, QuantFormat::nvfp4, 222, 32);
+    const auto folded = got.folded.find("backbone.layers.0.norm.weight");
+    double error = 0, square = 0;
+    for (int64_t i = 0; i < w.count(); ++i) {
+      double scale = 1;  // the norm was divided by it
+      if (folded != got.folded.end())
+        scale = element(norm, i % 32) / element(View(folded->second.data(), norm.dtype, norm.shape), i % 32);
+      error += std::pow(element(w, i) - q[static_cast<size_t>(i)] / scale, 2);
+      square += std::pow(element(w, i), 2);
+    }
+    models::QuantOptions options{.threads = 2};
+    options.calibrated = got.matrices;
+    options.folded = got.folded;
+    const models::QuantReport report =
+        models::quantize_model(path(), recipe, folder_ / (method == Method::awq ? "awq" : "gptq"), options, go_on);
+    EXPECT_NEAR(report.groups.at(0).error, std::sqrt(error / square), 1e-6);
+  }
+}
+
+TEST_F(Calibrate, ASensitivityThatIsNotFiniteIsAnError) {
+  write_model(false, HUGE_VAL);
+  const QuantRecipe recipe = recipe_of({{"mamba_in", QuantFormat::int4}});
+  const QuantFormat formats[] = {QuantFormat::int4};
+  EXPECT_NE(models::error_of([&] {
+              sensitivities(path(), recipe, formats, samples_of(1, 9), {.threads = 2}, go_on);
+            }).find("is not finite"),
+            std::string::npos);
+}
+
 TEST(Fold, ScalesArePowersOfTwoAndRoundNothing) {
   const std::vector<double> magnitudes = {0, 1, 3, 100, 1e-3, 1e9};
   const std::vector<float> scales = fold_scales(magnitudes, 1);
@@ -295,29 +351,41 @@ double mean_kl(const std::vector<float>& p, const std::vector<float>& q, size_t 
 // Of every group: the divergence of a folder in which it alone is quantised, and its bytes there.
 TEST_F(Calibrate, SensitivitiesAreDivergencesOfFolders) {
   const Samples samples = samples_of(1, 30);
-  const QuantRecipe recipe = recipe_of({{"*", QuantFormat::int4}, {"head", QuantFormat::int4}});
+  QuantRecipe recipe =
+      recipe_of({{"mamba_in", QuantFormat::int4}, {"*", QuantFormat::int4}, {"head", QuantFormat::int4}});
+  recipe.rules[0].scales = ScaleSearch::mse;
   const QuantFormat formats[] = {QuantFormat::int3, QuantFormat::int8};
   const std::vector<SensitiveGroup> groups = sensitivities(path(), recipe, formats, samples, {.threads = 2}, go_on);
   const std::vector<float> base = logits_of(path(), samples[0]);
   ASSERT_GE(groups.size(), 5u);
   bool head = false;
   for (const SensitiveGroup& group : groups) {
-    head = head || group.role == ParamRole::head;
+    head = head || group.roles.contains(ParamRole::head);
+    // Readers have these in one module, of one format.
+    EXPECT_EQ(group.roles.contains(ParamRole::q), group.roles.contains(ParamRole::v));
+    EXPECT_EQ(group.roles.contains(ParamRole::q), group.roles.contains(ParamRole::k));
     for (const FormatCost& cost : group.formats) {
       if (cost.format == QuantFormat::bf16) {
         EXPECT_EQ(cost.kl, 0);
         EXPECT_EQ(cost.bytes, 2 * group.values);
         continue;
       }
-      QuantRecipe alone = recipe_of({{name_of(group.role), cost.format}});
-      if (group.layer >= 0) alone.rules[0].layers = {group.layer};
+      QuantRecipe alone = recipe_of({});
+      for (const auto& [role, scales] : group.roles) {
+        EXPECT_EQ(scales == ScaleSearch::mse, role == ParamRole::mamba_in);
+        models::QuantRule& rule = alone.rules.emplace_back();
+        rule = {.roles = {name_of(role)}, .format = cost.format, .scales = scales};
+        if (group.layer >= 0) rule.layers = {group.layer};
+      }
       std::filesystem::remove_all(folder_ / "alone");
       const models::QuantReport report =
           models::quantize_model(path(), alone, folder_ / "alone", {.threads = 2}, go_on);
-      ASSERT_EQ(report.groups.size(), 1u);
-      EXPECT_EQ(cost.bytes, report.groups[0].bytes);
+      ASSERT_EQ(report.groups.size(), group.roles.size());
+      int64_t bytes = 0;
+      for (const models::QuantGroup& written : report.groups) bytes += written.bytes;
+      EXPECT_EQ(cost.bytes, bytes);
       const double want = mean_kl(base, logits_of(io::find_model((folder_ / "alone").string()), samples[0]), 50);
-      EXPECT_NEAR(cost.kl, want, 1e-3 * want + 1e-8) << name_of(group.role) << " " << group.layer;
+      EXPECT_NEAR(cost.kl, want, 1e-3 * want + 1e-8) << alone.rules[0].roles[0] << " " << group.layer;
     }
     EXPECT_EQ(group.formats.back().format, QuantFormat::bf16);
   }

@@ -43,14 +43,26 @@ std::vector<float> in_f32(std::span<const double> gram) {
   return out;
 }
 
-Rounding::Rounding(Ctx& ctx, const Planned& planned, const Scales& scales, const std::string& model)
+Rounding::Rounding(Ctx& ctx, const Planned& planned, const Scales& scales, const std::string& model, float global)
     : ctx_(ctx),
       planned_(planned),
-      row_scales_(scales.rows),
+      scales_(scales),
       values_(scaled_values(planned.param.value, scales, ctx.threads)),
-      global_(models::measured_global(dense(values_, planned.param.value), planned.matrix.rule.format,
-                                      planned.matrix.rule.scales, {model, name_of(planned.param.role)}, ctx.threads)),
+      global_(std::max(global, models::measured_global(dense(values_, planned.param.value), planned.matrix.rule.format,
+                                                       planned.matrix.rule.scales, {model, name_of(planned.param.role)},
+                                                       ctx.threads))),
       coder_(planned.matrix.rule.format, global_, planned.matrix.rule.scales) {}
+
+float shared_global(Ctx& ctx, std::span<const Planned> planned, const Planned& one, const ScalesOf& scales_of,
+                    const std::string& model) {
+  const auto key = models::scale_key(one.param);
+  float global = 0;
+  for (const Planned& p : planned) {
+    if (models::scale_key(p.param) == key && p.matrix.rule.format == one.matrix.rule.format)
+      global = std::max(global, Rounding(ctx, p, scales_of(p.param.name), model).global());
+  }
+  return global;
+}
 
 models::Encoded Rounding::nearest() const {
   const models::QuantRule& rule = planned_.matrix.rule;
@@ -63,7 +75,22 @@ models::Encoded Rounding::with_feedback(const Feedback& feedback) const {
 }
 
 std::vector<double> Rounding::errors_of(const models::Encoded* encoded, std::span<const float> gram) const {
-  if (!encoded) return unscaled(output_errors(ctx_, values_, gram, planned_.param.value.cols));
+  return unscaled(output_errors(ctx_, encoded ? differences(*encoded) : values_, gram, planned_.param.value.cols));
+}
+
+void Rounding::measure(models::Encoded& encoded) const {
+  const std::vector<float> differ = differences(encoded);
+  const auto cols = static_cast<size_t>(planned_.param.value.cols);
+  encoded.error = encoded.square = 0;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    double scale = scales_.rows.empty() ? 1.0 : static_cast<double>(scales_.rows[i / cols]);
+    if (!scales_.cols.empty()) scale *= static_cast<double>(scales_.cols[i % cols]);
+    encoded.error += square(static_cast<double>(differ[i]) / scale);
+    encoded.square += square(static_cast<double>(values_[i]) / scale);
+  }
+}
+
+std::vector<float> Rounding::differences(const models::Encoded& encoded) const {
   const auto cols = static_cast<size_t>(planned_.param.value.cols);
   const size_t codes = coder_.code_bytes(planned_.param.value.cols),
                scales = coder_.scale_bytes(planned_.param.value.cols);
@@ -71,15 +98,15 @@ std::vector<double> Rounding::errors_of(const models::Encoded* encoded, std::spa
   sys::parallel_for(ctx_.threads, planned_.param.value.rows, 8, [&](int64_t begin, int64_t end) {
     std::vector<float> row(cols);
     for (auto r = static_cast<size_t>(begin); r < static_cast<size_t>(end); ++r) {
-      coder_.decode(encoded->codes.data() + r * codes, encoded->scales.data() + r * scales, row);
+      coder_.decode(encoded.codes.data() + r * codes, encoded.scales.data() + r * scales, row);
       for (size_t c = 0; c < cols; ++c) errors[r * cols + c] = values_[r * cols + c] - row[c];
     }
   });
-  return unscaled(output_errors(ctx_, errors, gram, planned_.param.value.cols));
+  return errors;
 }
 
 std::vector<double> Rounding::unscaled(std::vector<double> errors) const {
-  for (size_t r = 0; r < row_scales_.size(); ++r) errors[r] /= square(static_cast<double>(row_scales_[r]));
+  for (size_t r = 0; r < scales_.rows.size(); ++r) errors[r] /= square(static_cast<double>(scales_.rows[r]));
   return errors;
 }
 

@@ -35,8 +35,9 @@ std::vector<float> in_f32(std::span<const double> gram);
 // Values, and how they are rounded.
 class Rounding {
  public:
-  // Error, naming the model, where a value is not finite or too large for the format.
-  Rounding(Ctx& ctx, const Planned& planned, const Scales& scales, const std::string& model);
+  // `global` is the scale of the whole tensor, if it is larger than the matrix needs. Error, naming the model, where a
+  // value is not finite or too large for the format.
+  Rounding(Ctx& ctx, const Planned& planned, const Scales& scales, const std::string& model, float global = 0);
 
   models::Encoded nearest() const;
   models::Encoded with_feedback(const Feedback& feedback) const;
@@ -44,6 +45,8 @@ class Rounding {
   // that remain. `own_errors` are updated.
   double take_better(models::Encoded& own, std::vector<double>& own_errors, const models::Encoded& other,
                      std::span<const float> gram) const;
+  // The error of what the files hold, over values as they were before scales, into `encoded`.
+  void measure(models::Encoded& encoded) const;
   // Output errors by row of a rounding, those of outputs without scales of rows; e = w where it is null.
   std::vector<double> errors_of(const models::Encoded* encoded, std::span<const float> gram) const;
 
@@ -53,13 +56,21 @@ class Rounding {
 
  private:
   std::vector<double> unscaled(std::vector<double> errors) const;
+  // values_ - rounding, as scaled.
+  std::vector<float> differences(const models::Encoded& encoded) const;
 
   Ctx& ctx_;
   const Planned& planned_;
-  std::vector<float> row_scales_;
+  Scales scales_;
   std::vector<float> values_;
   float global_;
   models::BlockCoder coder_;
 };
+
+// The scale of whole tensors that readers want `one` to share with others of `planned` (models::scale_key), each scaled
+// as `scales_of` its name says.
+using ScalesOf = sys::FunctionRef<const Scales&(const std::string&)>;
+float shared_global(Ctx& ctx, std::span<const Planned> planned, const Planned& one, const ScalesOf& scales_of,
+                    const std::string& model);
 
 }  // namespace braid::quant

@@ -42,8 +42,7 @@ class Measure {
  public:
   Measure(const io::ModelPath& path, const models::QuantRecipe& recipe, std::span<const std::vector<int32_t>> samples,
           const SensitivityOptions& options)
-      : options_(options),
-        where_(printable(path.name)),
+      : where_(printable(path.name)),
         config_(models::load_config(path)),
         folder_(models::open_folder(path)),
         samples_(samples) {
@@ -62,11 +61,12 @@ class Measure {
     keep_states();
     std::vector<SensitiveGroup> out;
     for (const auto& [key, members] : groups) {
-      SensitiveGroup group{.layer = key.first, .role = key.second, .matrices = std::ssize(members)};
+      SensitiveGroup group{.layer = key.first, .matrices = std::ssize(members)};
       int64_t bytes = 0;
       for (const Planned& p : members) {
         group.values += p.param.value.rows * p.param.value.cols;
         bytes += p.param.value.bytes();
+        group.roles[p.matrix.tensor.role] = p.matrix.rule.scales;
       }
       for (const QuantFormat format : formats) {
         if (!progress(done++, total)) return {};
@@ -85,7 +85,7 @@ class Measure {
       const bool head = matrix.tensor.role == ParamRole::head && !config_.tied;
       if (matrix.tensor.mtp || (matrix.tensor.layer < 0 && !head)) continue;
       if (!folder_.source->has(matrix.tensor.name)) continue;  // in a stack of experts
-      groups[{head ? -1 : matrix.tensor.layer, matrix.tensor.role}].push_back(
+      groups[{head ? -1 : matrix.tensor.layer, models::joined_role(matrix.tensor.role)}].push_back(
           {matrix, folder_.source->get(matrix.tensor)});
     }
     if (groups.empty()) fail(where_, {.what = "has no matrix of a layer or head that the recipe quantises"});
@@ -118,15 +118,17 @@ class Measure {
   }
 
   // None where the format does not hold them all.
-  std::optional<FormatCost> cost_of(const std::vector<Planned>& members, int layer, QuantFormat format) {
+  std::optional<FormatCost> cost_of(std::vector<Planned> members, int layer, QuantFormat format) {
+    for (Planned& p : members) {
+      if (!models::misfit(p.matrix.tensor, format, *folder_.source).empty()) return std::nullopt;
+      p.matrix.rule.format = format;
+    }
+    const auto unscaled = [none = Scales()](const std::string&) -> const Scales& { return none; };
     FormatCost cost{.format = format};
     std::map<std::string, Weight> values;
     WeightStore store;
     for (const Planned& p : members) {
-      if (!models::misfit(p.matrix.tensor, format, *folder_.source).empty()) return std::nullopt;
-      Planned in_format = p;
-      in_format.matrix.rule = {.format = format, .scales = options_.scales};
-      const Rounding rounding(ctx_, in_format, {}, where_);
+      const Rounding rounding(ctx_, p, {}, where_, shared_global(ctx_, members, p, unscaled, where_));
       const Weight& w = p.param.value;
       values[p.param.name] = models::weight_of(rounding.nearest(), w.rows, w.cols, format, rounding.global(), store);
       for (const io::TensorSpec& spec : models::stored_as("", {w.rows, w.cols}, format)) cost.bytes += spec.bytes();
@@ -141,11 +143,11 @@ class Measure {
       cost.kl += divergences(model, x, states_[i].back());
       tokens += std::ssize(samples_[i]);
     }
-    cost.kl = std::max(0.0, cost.kl / static_cast<double>(tokens));
-    if (!std::isfinite(cost.kl))
+    if (!std::isfinite(cost.kl))  // of NaN, max would make 0
       fail(where_, {.what = fmt::format("the divergence of {} in layer {} is not finite",
                                         name_of(members[0].param.role), layer),
                     .hint = "another text, or a sound model"});
+    cost.kl = std::max(0.0, cost.kl / static_cast<double>(tokens));
     return cost;
   }
 
@@ -167,7 +169,6 @@ class Measure {
     return sum;
   }
 
-  const SensitivityOptions& options_;
   std::string where_;
   models::Config config_;
   models::OpenFolder folder_;

@@ -1,10 +1,12 @@
-// How much a model loses when one group of its matrices (those of one layer and role, all experts together) is
-// quantised and nothing else: the Kullback-Leibler divergence of its predictions from the model's own, on samples. That
-// is the score of a choice of formats under a budget of bytes (compress/choice.h), which adds the groups' scores up, as
-// if they did not interact. Matrices are rounded to the nearest. A pass begins at the layer of the group, from the
-// states before it, which are kept: layers times tokens times width in FP32.
+// How much a model loses when one group of its matrices (of one layer, those that readers have in one module: q, k and
+// v; gate and up; all experts; or those of one role) is quantised and nothing else: the Kullback-Leibler divergence of
+// its predictions from the model's own, on samples. That is the score of a choice of formats under a budget of bytes
+// (compress/choice.h), which adds the groups' scores up, as if they did not interact. Matrices are rounded to the
+// nearest. A pass begins at the layer of the group, from the states before it, which are kept: layers times tokens
+// times width in FP32.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,15 +24,14 @@ struct FormatCost {
 };
 
 struct SensitiveGroup {
-  int layer = -1;  // -1: of the head
-  ParamRole role = ParamRole::none;
+  int layer = -1;                            // -1: of the head
+  std::map<ParamRole, ScaleSearch> roles{};  // and the recipe's search for each
   int64_t matrices = 0, values = 0;
   std::vector<FormatCost> formats{};  // those that hold all of its matrices, as they are last
 };
 
 struct SensitivityOptions {
   int threads = 1;
-  ScaleSearch scales = ScaleSearch::max;
 };
 
 // The groups of the matrices that `recipe` quantises, each in every one of `formats`; the prediction block and tables

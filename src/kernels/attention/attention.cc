@@ -90,7 +90,8 @@ float store_row(const From* from, float factor, To* to, int64_t n) {
     const float scale = amax / kCodeMax;
     for (int64_t i = 0; i < n; ++i) {
       const double quotient = static_cast<double>(to_float(from[i])) / static_cast<double>(scale);
-      to[i] = scale > 0 ? static_cast<int8_t>(std::nearbyint(quotient)) : int8_t{0};
+      // Codes of a row that is not finite stay NaN, by its scale.
+      to[i] = scale > 0 && std::isfinite(scale) ? static_cast<int8_t>(std::nearbyint(quotient)) : int8_t{0};
     }
     return scale;
   } else {

@@ -590,16 +590,17 @@ TEST(KvStore, AFactorBringsSmallValuesIntoTheRangeOfFp8) {
 // A stored row is within half a code of what it was, its largest value is the largest code, zeros stay zeros, and a NaN
 // makes its own row, and no other, NaN.
 TEST(KvStore, CodesOfOneByteKeepTheirRow) {
-  const SeqMap map = SeqMap::one(4, 0, 0);
+  const SeqMap map = SeqMap::one(5, 0, 0);
   const int32_t page_0 = 0;
   constexpr int64_t kWidth = 12;
-  TestTensor k(DType::f32, {4, 1, kWidth}, 1), codes(DType::i8, {1, 4, 1, kWidth}, 2), scales(DType::f32, {1, 4, 1}, 3),
-      other(DType::i8, {1, 4, 1, kWidth}, 4), other_scales(DType::f32, {1, 4, 1}, 5);
+  TestTensor k(DType::f32, {5, 1, kWidth}, 1), codes(DType::i8, {1, 5, 1, kWidth}, 2), scales(DType::f32, {1, 5, 1}, 3),
+      other(DType::i8, {1, 5, 1, kWidth}, 4), other_scales(DType::f32, {1, 5, 1}, 5);
   for (int64_t i = 0; i < kWidth; ++i) {
     set_element(k.mut(), kWidth + i, 1e-30 * element(k.view(), kWidth + i));
     set_element(k.mut(), 2 * kWidth + i, 0);
   }
   set_element(k.mut(), 3 * kWidth + 5, NAN);
+  set_element(k.mut(), 4 * kWidth + 5, -HUGE_VAL);
   Arena arena;
   Ctx ctx{.arena = arena};
   run(ctx, KvStore{.k = k.view(),
@@ -621,6 +622,7 @@ TEST(KvStore, CodesOfOneByteKeepTheirRow) {
     EXPECT_EQ(largest, t == 2 ? 0 : 127);
   }
   EXPECT_TRUE(std::isnan(element(scales.view(), 3)));
+  EXPECT_TRUE(std::isnan(element(codes.view(), 4 * kWidth + 5) * element(scales.view(), 4)));
 }
 
 TEST(KvStore, WritesTheNewPositionsOnly) {
