@@ -139,6 +139,10 @@ class CommBench(Case):
         self.assertIn("is an empty range", self.refusal("--bytes", "64K:16K"))
         self.assertIn("is not a size", self.refusal("--bytes", "16X"))
         self.assertIn("too many ranks", self.refusal("--transport", "shm", "--nodes", 999))
+        self.assertIn("[--repeats] is for what is measured", self.refusal("--repeats", 3))
+        self.assertIn("[--algorithm] is named twice; got ring", self.refusal("--algorithm", "ring,linear,ring"))
+        self.assertIn("[--bytes] is less than an element of BF16; got 1; expected 0, or at least 2", self.refusal("--bytes", "1"))
+        self.assertNotIn("nan", braid("comm", "bench", "--cluster", "equal", "--bytes", "0,2", "--nodes", 2).stdout)
         self.assertIn("[--cluster] is for virtual time", self.refusal("--transport", "shm", "--cluster", "h100-ib"))
         self.assertIn("[--nics] is for virtual time", self.refusal("--transport", "inproc", "--nics", 2))
 

@@ -113,7 +113,7 @@ std::string table_of(const CommBenchArgs& o, const comm::Cluster& c, const Selec
         std::find_if(row.begin(), row.end(), [&](const CommTime& cell) { return cell.algorithm == chosen; });
     texts.insert(texts.end(),
                  {best.algorithm, best.counted ? fmt::format("{}", best.on_network + best.on_racks) : "-", chosen,
-                  of_chosen == row.end() ? "-" : fmt::format("{:.0f}%", 100 * (of_chosen->us / best.us - 1))});
+                  of_chosen == row.end() || best.us <= 0 ? "-" : fmt::format("{:.0f}%", 100 * (of_chosen->us / best.us - 1))});
     table.row(texts);
   }
   return title_of(o, c) + "\n" + table.plain();
@@ -140,7 +140,12 @@ int comm_bench(const CommBenchArgs& o) {
   const std::vector<std::string> algorithms = parse_algorithms(o.algorithms, o.shared.problem_of(request, cluster));
   std::vector<comm::Request> requests;
   for (const int64_t bytes : parse_sizes("--bytes", o.sizes)) {
-    request.count = bytes / size_of(request.type);
+    const int64_t element = size_of(request.type);
+    if (bytes > 0 && bytes < element)
+      fail("--bytes", {.what = "is less than an element of " + o.shared.dtype,
+                       .got = fmt::format("{}", bytes),
+                       .expected = fmt::format("0, or at least {}", element)});
+    request.count = bytes / element;
     // Every rank of an all-to-all sends equally many to each.
     if (request.op == comm::Op::all_to_all) request.count -= request.count % cluster.ranks();
     for (const std::string& name : algorithms) {
@@ -148,7 +153,7 @@ int comm_bench(const CommBenchArgs& o) {
       requests.push_back(request);
     }
   }
-  const std::vector<CommTime> cells = time_calls(o.shared, cluster, requests);
+  const std::vector<CommTime> cells = time_calls(o.shared, cluster, requests, o.nodes);
   if (cells.empty()) return 0;  // the other ranks of mpirun: rank 0 reports
   if (!o.out.empty()) {
     io::write_text_file(o.out + ".csv", csv_of(o, cells));

@@ -166,7 +166,11 @@ std::vector<int64_t> parse_sizes(const char* flag, const std::string& text) {
 std::vector<std::string> parse_algorithms(const std::string& text, const comm::Problem& problem) {
   if (text != "all") {
     std::vector<std::string> names = split(text, ',');
-    for (const std::string& name : names) comm::algorithm_for(problem, name);
+    for (const std::string& name : names) {
+      comm::algorithm_for(problem, name);
+      if (std::ranges::count(names, name) > 1)
+        fail("--algorithm", {.what = "is named twice", .got = printable(name), .expected = "each once"});
+    }
     return names;
   }
   std::vector<std::string> names;

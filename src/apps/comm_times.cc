@@ -36,15 +36,16 @@ std::vector<CommTime> simulated(const comm::Cluster& cluster, const std::vector<
 
 }  // namespace
 
-void CommArgs::declare(Cli& cli) {
-  cli.choice("--transport", transport, {"sim", "inproc", "shm", "tcp", "mpi", "nccl"},
+void CommArgs::declare(Cli& options) {
+  cli = &options;
+  options.choice("--transport", transport, {"sim", "inproc", "shm", "tcp", "mpi", "nccl"},
              "virtual time on --cluster; or measured: threads, processes, sockets, mpirun's ranks, a GPU a rank");
-  cli.option("--gpus", gpus, "ranks of a node; 0: the cluster's, or 2 where ranks are measured");
-  cli.option("--nics", nics, "network cards of a node; 0: in the cluster's proportion");
-  cli.option("--cluster NAME", cluster, "of sim: a preset (h100-ib unless given) or a TOML file");
-  cli.choice("--dtype", dtype, {"F32", "BF16", "F16", "I32", "I64", "U8"}, "type of the elements");
-  cli.option("--nccl FILE", nccl, "NCCL's library, for --transport nccl");
-  cli.option("--repeats", repeats, "measured calls; the fastest counts");
+  options.option("--gpus", gpus, "ranks of a node; 0: the cluster's, or 2 where ranks are measured");
+  options.option("--nics", nics, "network cards of a node; 0: in the cluster's proportion");
+  options.option("--cluster NAME", cluster, "of sim: a preset (h100-ib unless given) or a TOML file");
+  options.choice("--dtype", dtype, {"F32", "BF16", "F16", "I32", "I64", "U8"}, "type of the elements");
+  options.option("--nccl FILE", nccl, "NCCL's library, for --transport nccl");
+  options.option("--repeats", repeats, "measured calls; the fastest counts");
 }
 
 bool CommArgs::under_mpirun() const {
@@ -55,6 +56,10 @@ void CommArgs::check() const {
   check_range("--gpus", gpus, 0, 1024);
   check_range("--nics", nics, 0, 1024);
   check_range("--repeats", repeats, 1, 10000);
+  if (simulates() && cli->given("repeats"))
+    fail("--repeats", {.what = "is for what is measured: virtual time is the same every time",
+                       .got = "--transport sim",
+                       .hint = "--transport shm"});
 }
 
 comm::Cluster CommArgs::cluster_of(int64_t nodes) const {
@@ -109,13 +114,17 @@ std::vector<comm::TimedCall> read_times_file(const std::string& path) {
 }
 
 std::vector<CommTime> time_calls(const CommArgs& args, comm::Cluster& cluster,
-                                 const std::vector<comm::Request>& requests) {
+                                 const std::vector<comm::Request>& requests, int64_t nodes) {
   if (args.simulates()) return simulated(cluster, requests);
   std::vector<CommTime> times;
   const auto all = [&](comm::Group& world) {
     if (world.size() % cluster.gpus != 0)
       fail("--gpus", {.what = "does not divide the ranks", .got = fmt::format("{} of {}", cluster.gpus, world.size())});
     cluster.nodes = world.size() / cluster.gpus;
+    if (nodes > 0 && nodes != cluster.nodes)
+      fail("--nodes", {.what = "are not those of mpirun",
+                       .got = fmt::format("{} nodes of {}", nodes, cluster.gpus),
+                       .expected = report::counted(world.size(), "rank")});
     std::optional<report::Progress> progress;
     if (world.rank() == 0)
       progress.emplace(fmt::format("timing {}", report::counted(cluster.nodes, "node")), std::ssize(requests));

@@ -13,8 +13,9 @@ namespace braid::apps {
 struct CommArgs {
   std::string transport = "sim", cluster, dtype = "BF16", nccl = "libnccl.so.2";
   int64_t gpus = 0, nics = 0, repeats = 5;
+  const Cli* cli = nullptr;
 
-  void declare(Cli& cli);
+  void declare(Cli& options);
   void check() const;
   bool simulates() const { return transport == "sim"; }
   bool under_mpirun() const;  // the ranks are those of mpirun
@@ -39,7 +40,8 @@ comm::Op op_named(const char* flag, const std::string& name);
 std::vector<comm::TimedCall> read_times_file(const std::string& path);
 
 // A time a request. Over MPI the cluster's nodes become those that mpirun started, and ranks other than 0 get nothing.
+// Error where these are not `nodes`, if that many were asked for.
 std::vector<CommTime> time_calls(const CommArgs& args, comm::Cluster& cluster,
-                                 const std::vector<comm::Request>& requests);
+                                 const std::vector<comm::Request>& requests, int64_t nodes = 0);
 
 }  // namespace braid::apps

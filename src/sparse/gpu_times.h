@@ -12,7 +12,7 @@ namespace braid::sparse {
 struct GpuTime {
   std::string name;
   double seconds = 0;   // median of the rounds; 0: it cannot run this
-  bool chosen = false;  // what the table takes unless told otherwise
+  bool chosen = false;  // by the graph and the width, as kernels/spmm/README.md has it
   bool library = false;
 };
 

@@ -10,6 +10,7 @@
 #include "core/ref.h"
 #include "kernels/spmm/spmm_pack.h"
 #include "kernels/spmm/spmm_tiles.h"
+#include "sparse/condense.h"
 #include "sparse/gpu_times.h"
 #include "sparse/race.h"
 #include "sys/check.h"
@@ -131,10 +132,16 @@ bool sorts_rows(const graph::RowStats& stats, int64_t width) {
   return width >= 8 && (spread > 1 || (width <= 64 && spread > 0.1));
 }
 
+// Where tiles paid there: from Condensed::kLeastReuse edges per row of x that a tile reads.
+bool tiles_pay(const OnGpu& at) {
+  const auto edges = static_cast<double>(at.col.dim(0)), reads = static_cast<double>(at.tiles.source.count());
+  return at.x.dtype == DType::bf16 && at.x.dim(1) >= 32 && at.x.dim(1) % 8 == 0 &&
+         edges >= Condensed::kLeastReuse * reads;
+}
+
 std::vector<Candidate> candidates(GpuRuntime& gpu, Ctx& ctx, OnGpu& at, const graph::Csr& csr) {
   std::vector<Candidate> list;
   const graph::RowStats stats = graph::stats_of(csr);
-  const bool sorts = sorts_rows(stats, at.x.dim(1));
   const SpmmFwd op{.rowptr = at.rowptr,
                    .col = at.col,
                    .x = at.x,
@@ -143,15 +150,12 @@ std::vector<Candidate> candidates(GpuRuntime& gpu, Ctx& ctx, OnGpu& at, const gr
                    .op = EdgeOp::mul,
                    .tuning = {.longest = stats.most},
                    .tiles = &at.tiles};
-  const Row<SpmmFwd>& chosen = choose(ctx, op);
   for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
     if (row.device != Device::cuda) continue;
     std::function<void()> pass;
     if (!refusal(row, op, Device::cuda)) pass = [&ctx, &row, op] { run_row(ctx, op, row); };
-    list.push_back({.time = {.name = row.name,
-                             .chosen = &row == &chosen && !sorts,
-                             .library = row.name == std::string("cusparse")},
-                    .pass = std::move(pass)});
+    list.push_back(
+        {.time = {.name = row.name, .library = row.name == std::string("cusparse")}, .pass = std::move(pass)});
   }
   SpmmFwd sorted = op;
   sorted.by_degree = at.by_degree;
@@ -159,14 +163,17 @@ std::vector<Candidate> candidates(GpuRuntime& gpu, Ctx& ctx, OnGpu& at, const gr
     const Row<SpmmFwd>& row = row_named<SpmmFwd>(name);
     std::function<void()> pass;
     if (!refusal(row, sorted, Device::cuda)) pass = [&ctx, &row, sorted] { run_row(ctx, sorted, row); };
-    list.push_back({.time = {.name = name + std::string("_by_degree"), .chosen = &row == &chosen && sorts},
-                    .pass = std::move(pass)});
+    list.push_back({.time = {.name = name + std::string("_by_degree")}, .pass = std::move(pass)});
   }
   for (const auto& [name, algorithm] :
        {std::pair{"cusparse_alg2", CUSPARSE_SPMM_CSR_ALG2}, std::pair{"cusparse_alg3", CUSPARSE_SPMM_CSR_ALG3}}) {
     const auto prepared = std::make_shared<Prepared>(gpu, at, csr, algorithm);
     list.push_back({.time = {.name = name, .library = true}, .pass = [prepared] { prepared->run(); }});
   }
+  const std::string taken = tiles_pay(at)                    ? "cuda_tiles"
+                            : sorts_rows(stats, at.x.dim(1)) ? "cuda_sr_by_degree"
+                                                             : choose(ctx, op).name;
+  for (Candidate& c : list) c.time.chosen = c.time.name == taken;
   return list;
 }
 

@@ -60,7 +60,8 @@ SpmmTileViews SpmmTiles::views() const {
 
 SpmmTiles tile_spmm(const View& rowptr, const View& col) {
   const int64_t rows = rowptr.dim(0) - 1, edges = col.dim(0);
-  CHECK(edges <= std::numeric_limits<int32_t>::max(), "{} edges are too many for tiles", edges);
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - 4096;  // a block's threads count past the last edge
+  CHECK(edges <= kMost, "{} edges are too many for tiles", edges);
   SpmmTiles t;
   t.cell.reserve(static_cast<size_t>(edges) + 1);  // of a graph without edges the views point somewhere, too
   t.edge.reserve(static_cast<size_t>(edges) + 1);

@@ -28,7 +28,7 @@ struct SpmmTiles {
   SpmmTileViews views() const;
 };
 
-// Fewer than 2^31 edges.
+// Up to 2^31 - 4097 edges; columns of a row do not descend.
 SpmmTiles tile_spmm(const View& rowptr, const View& col);
 
 }  // namespace braid
