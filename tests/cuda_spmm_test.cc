@@ -205,7 +205,8 @@ TEST_F(CudaSpmmTest, DenseTiles) {
     for (const EdgeOp f : {EdgeOp::mul, EdgeOp::copy_x}) {
       for (const Reduce reduce : {Reduce::sum, Reduce::mean}) {
         for (const bool scale : {false, true}) {
-          hold(g, 40, f, reduce, "cuda_tiles", {.x = DType::bf16, .order = true, .scale = scale, .own = true});
+          for (const int64_t width : {24, 40, 200})
+            hold(g, width, f, reduce, "cuda_tiles", {.x = DType::bf16, .order = true, .scale = scale, .own = true});
           hold(g, 64, f, reduce, "cuda_tiles", {.x = DType::bf16, .y = DType::bf16, .scale = scale, .own = true});
         }
       }

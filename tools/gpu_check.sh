@@ -20,11 +20,14 @@ failed=()
 
 if [ $built = 0 ]; then
   say "build"
-  cmake --preset cuda >/dev/null && ninja -C build/cuda --quiet braid cuda_test || exit 1
+  cmake --preset cuda >/dev/null && ninja -C build/cuda --quiet braid cuda_test comm_test || exit 1
 fi
 
 say "rows against references"
 build/cuda/tests/cuda_test --gtest_output=json:build/cuda/cuda_test.json || failed+=(tests)
+
+say "NCCL's collectives, of one rank"
+build/cuda/src/comm/comm_test --gtest_filter='NcclGpu.*' || failed+=(nccl)
 
 say "roofs"
 build/cuda/bin/braid info --machine --json >build/cuda/machine.json || failed+=(roofs)

@@ -87,7 +87,7 @@ void check_budget(const Budget& budget, const std::vector<quant::SensitiveGroup>
     fail("--bits", {.what = "no choice of formats has so few bits",
                     .got = fmt::format("{:g}", bits),
                     .expected = fmt::format("at least {:.3f}", 8 * (least + budget.rest) / budget.values),
-                    .hint = "a --recipe that also quantises embedding and head, and --mtp"});
+                    .hint = "a --recipe that also quantises embedding and head (lightning-nvfp4: the head), or --mtp"});
 }
 
 }  // namespace

@@ -111,9 +111,10 @@ std::string table_of(const CommBenchArgs& o, const comm::Cluster& c, const Selec
     const std::string chosen = chosen_for(o, c, selector, best.bytes);
     const auto of_chosen =
         std::find_if(row.begin(), row.end(), [&](const CommTime& cell) { return cell.algorithm == chosen; });
-    texts.insert(texts.end(),
-                 {best.algorithm, best.counted ? fmt::format("{}", best.on_network + best.on_racks) : "-", chosen,
-                  of_chosen == row.end() || best.us <= 0 ? "-" : fmt::format("{:.0f}%", 100 * (of_chosen->us / best.us - 1))});
+    texts.insert(
+        texts.end(),
+        {best.algorithm, best.counted ? fmt::format("{}", best.on_network + best.on_racks) : "-", chosen,
+         of_chosen == row.end() || best.us <= 0 ? "-" : fmt::format("{:.0f}%", 100 * (of_chosen->us / best.us - 1))});
     table.row(texts);
   }
   return title_of(o, c) + "\n" + table.plain();
@@ -148,6 +149,10 @@ int comm_bench(const CommBenchArgs& o) {
     request.count = bytes / element;
     // Every rank of an all-to-all sends equally many to each.
     if (request.op == comm::Op::all_to_all) request.count -= request.count % cluster.ranks();
+    if (bytes > 0 && request.count == 0)
+      fail("--bytes", {.what = "has no element for every rank",
+                       .got = fmt::format("{}", bytes),
+                       .expected = fmt::format("0, or at least {}", element * cluster.ranks())});
     for (const std::string& name : algorithms) {
       request.algorithm = name;
       requests.push_back(request);

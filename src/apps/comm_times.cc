@@ -39,7 +39,7 @@ std::vector<CommTime> simulated(const comm::Cluster& cluster, const std::vector<
 void CommArgs::declare(Cli& options) {
   cli = &options;
   options.choice("--transport", transport, {"sim", "inproc", "shm", "tcp", "mpi", "nccl"},
-             "virtual time on --cluster; or measured: threads, processes, sockets, mpirun's ranks, a GPU a rank");
+                 "virtual time on --cluster; or measured: threads, processes, sockets, mpirun's ranks, a GPU a rank");
   options.option("--gpus", gpus, "ranks of a node; 0: the cluster's, or 2 where ranks are measured");
   options.option("--nics", nics, "network cards of a node; 0: in the cluster's proportion");
   options.option("--cluster NAME", cluster, "of sim: a preset (h100-ib unless given) or a TOML file");

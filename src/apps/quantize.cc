@@ -155,7 +155,7 @@ void check_data(const QuantizeArgs& o, const models::QuantRecipe& recipe) {
   if (o.calibration.data.empty() && budget)
     fail("--bits", {.what = "needs calibration data to measure what formats lose", .hint = "--data TEXT"});
   if (rtn && !budget && (o.cli->given("samples") || o.cli->given("length")))
-    fail("--method", {.what = "rtn reads the whole text", .hint = "leaving out --samples and --length"});
+    fail("--method", {.what = "rtn rounds without samples", .hint = "leaving out --samples and --length"});
   if (!o.calibration.data.empty() && rtn && !budget && recipe.compressed())
     fail("--data", {.what = recipe.name + " has no scales of inputs",
                     .expected = "nvfp4, fp8, or a recipe of them",
@@ -172,9 +172,10 @@ int quantize_command(QuantizeArgs o) {
                             return models::has_block_scales(r.format);
                           });
     if (!searches && o.scales != "max")
-      fail("--scales", {.what = recipe.name + " has no scales of blocks",
-                        .got = o.scales,
-                        .expected = "nvfp4, mxfp4, int8, int4 or int3"});
+      fail("--scales",
+           {.what = recipe.name + " has no scales of blocks",
+            .got = o.scales,
+            .hint = o.scales == "four-over-six" ? "--format nvfp4" : "--format nvfp4, mxfp4, int8, int4 or int3"});
     for (models::QuantRule& rule : recipe.rules) rule.scales = models::scale_search("--scales", o.scales);
     if (recipe.compressed() && o.scales == "four-over-six")
       fail("--scales", {.what = "four-over-six is a search of NVFP4", .expected = "max or mse for " + recipe.name});

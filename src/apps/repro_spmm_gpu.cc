@@ -127,11 +127,12 @@ void print_cells(const std::vector<GpuSpmmCell>& cells, const std::string& gpu, 
     table.row(std::move(row));
   }
   fmt::print(
-      "{}\nGFLOP/s of {}, {} features, medians of interleaved rounds of ten recorded passes, * the row that is taken "
-      "unless "
-      "told\n"
-      "otherwise, and how many times as fast it is as the fastest of cuSPARSE: `cusparse` narrows the row pointers in\n"
-      "every pass, `_alg2` and `_alg3` have narrow ones and the library's `preprocess` made beforehand.\n"
+      "{}\nGFLOP/s of {}, {} features, medians of interleaved rounds of ten recorded passes, * what suits the graph "
+      "and\n"
+      "the width (kernels/spmm/README.md), and how many times as fast it is as the fastest of cuSPARSE: `cusparse`\n"
+      "narrows the row pointers in every pass, `_alg2` and `_alg3` have narrow ones and the library's `preprocess` "
+      "made\n"
+      "beforehand.\n"
       "Bounds: the bytes with every source read once, and once per edge, at {:.0f} GB/s of a copy; the cache exceeds "
       "it.\n",
       table.markdown(), gpu, name_of(dtype), roofs.copy_gbs);

@@ -1,16 +1,15 @@
 #include "comm/nccl_place.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "sys/error.h"
+#include "sys/machine.h"
 
 namespace braid::comm {
 namespace {
@@ -32,19 +31,9 @@ void copy_text(const std::string& text, std::span<char> to) {
   to[n] = 0;
 }
 
-// The same in all containers of a machine.
-std::string machine_name() {
-  std::array<char, 64> name{};
-  std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "r");
-  const size_t n = file ? std::fread(name.data(), 1, name.size() - 1, file) : 0;
-  if (file) std::fclose(file);
-  if (n == 0) gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 NcclSeat own_seat(const NcclLibrary& library) {
   NcclSeat seat;
-  copy_text(machine_name(), seat.machine);
+  copy_text(sys::machine_id(), seat.machine);
   int gpus = 0;
   if (const int code = library.device_count(&gpus); code != kCudaSuccess) {
     copy_text(library.cuda_text(code), seat.error);

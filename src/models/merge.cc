@@ -97,6 +97,7 @@ class Merger {
       need_same_function({name(0), configs_[0]}, {name(k), configs_[k]});
       need_same_vocabulary({name(0), models_[0].path.folder}, {name(k), models_[k].path.folder});
     }
+    need_same_nests();
     for (const MergeModel& model : models_) factors_.push_back(model.weight);
     choose_tensors();
   }
@@ -112,7 +113,7 @@ class Merger {
     }
     writer.finish();
     copy_companions(models_[0].path.folder, folder.place());
-    if (nests_alike()) copy_nested(models_[0].path.folder, folder.place());
+    copy_nested(models_[0].path.folder, folder.place());
     copy_config(models_[0].path.folder, folder.place());
     folder.commit();
     report_.whole = true;
@@ -138,16 +139,18 @@ class Merger {
     if (fs::exists(path.folder / "hf_quant_config.json")) refuse("hf_quant_config.json");
   }
 
-  // The models inside nested ones are prefixes of the merged one only where all have the same.
-  bool nests_alike() {
+  // A nested model has its units in an order of its own: one unit of another model is not the same of this one.
+  void need_same_nests() const {
     const auto file = [](const MergeModel& model) {
       const fs::path path = model.path.folder / kNestedFile;
       return fs::exists(path) ? sys::read_file(path) : std::string();
     };
     const std::string first = file(models_[0]);
-    const bool alike = std::ranges::all_of(models_, [&](const MergeModel& model) { return file(model) == first; });
-    if (!alike) report_.notes.push_back(fmt::format("{} is left out: the models do not have the same", kNestedFile));
-    return alike;
+    for (size_t k = 1; k < models_.size(); ++k) {
+      if (file(models_[k]) != first)
+        fail(printable(name(k)), {.what = fmt::format("has another {} than {}", kNestedFile, printable(name(0))),
+                                  .expected = "models of one nest, whose units are in the same order"});
+    }
   }
 
   // The tensors of a prediction block, as any of the models spells them.

@@ -31,12 +31,12 @@ struct MergeReport {
 };
 
 // Writes the folder `out`, which appears whole or not at all: weights under the names and in the types of the first
-// model, whose config, tokenizer, template and generation settings are copied, as is nested.json if all have the same.
+// model, whose config, tokenizer, template, generation settings and nested.json are copied.
 // Memory is that of a piece of a tensor.
 //
-// Error for a GGUF file, a quantised model, models that differ in a tensor's name or shape, in a number of the config
-// that the function depends on, or in a vocabulary; for a value that is not finite, read or made. Whole numbers, such
-// as masks, are copied, and have to be the same. Two tensors are no difference:
+// Error for a GGUF file, a quantised model, models that differ in nested.json, in a tensor's name or shape, in a number
+// of the config that the function depends on, or in a vocabulary; for a value that is not finite, read or made. Whole
+// numbers, such as masks, are copied, and have to be the same. Two tensors are no difference:
 //   a prediction block that not all have: the first one's is copied
 //   a head next to the embedding that it is tied to: left out unless all have it
 // `progress` gets bytes done and in total; returning false stops.

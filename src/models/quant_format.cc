@@ -97,7 +97,7 @@ float measured_global(const Weight& w, QuantFormat format, ScaleSearch search, c
     fail(name.model, {.what = fmt::format("{} has a value that {} cannot hold", name.matrix, row_of(format).name),
                       .got = fmt::format("{:g}", amax),
                       .expected = fmt::format("up to {:g}", most)});
-  return global_scale(format, amax, search);
+  return amax < std::numeric_limits<float>::min() ? 0 : global_scale(format, amax, search);
 }
 
 Encoded encode(const Weight& w, QuantFormat format, float global, ScaleSearch search, int threads) {

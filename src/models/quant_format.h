@@ -40,7 +40,8 @@ struct Encoded {
 };
 // The scale of a whole tensor in ModelOpt's layout whose largest magnitude is `amax`; 1 in the other layout.
 float global_scale(QuantFormat format, float amax, ScaleSearch search);
-// The same of a matrix, measured. Error, naming `model` and the matrix, where a value is not finite or larger than the
+// The same of a matrix, measured; 0 where all values are below the smallest normal number, so that any scale will do.
+// Error, naming `model` and the matrix, where a value is not finite or larger than the
 // format holds.
 struct MatrixName {
   const std::string& model;

@@ -94,7 +94,8 @@ QuantRule read_rule(const io::Json& json) {
   QuantRule out{.format = format_of(json)};
   if (const auto roles = json.get({"roles"})) {
     for (const io::Json& role : roles->items()) {
-      if (!is_a_role(role.as_string())) role.refuse("fits no role of a matrix", "mamba_in, expert_*, head, ...");
+      if (!is_a_role(role.as_string()))
+        role.refuse("fits no role of a matrix", "mamba_in, expert_*, head, ... (docs/models.md)");
       out.roles.push_back(role.as_string());
     }
   }

@@ -3,7 +3,7 @@
 // file:
 //
 //   [[rule]]
-//   roles = ["mamba_*"]          globs over roles (braid info --json lists them); omitted: every matrix
+//   roles = ["mamba_*"]          globs over roles (docs/models.md); omitted: every matrix
 //   layers = [1, 3]              omitted: every layer
 //   before_attention = true      only layers that an attention layer follows
 //   mtp = true                   the prediction block's matrices as well, whose layers count on from the model's

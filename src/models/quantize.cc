@@ -64,7 +64,7 @@ class Quantizer {
     for (auto& [name, job] : jobs_) {
       Shared& shared = shared_[job.shared];
       shared.jobs.push_back(&job);
-      if (job.input > 0) job.input = shared.input;
+      if (job.input > 0) job.input = shared.input > 0 ? shared.input : 1;
     }
     if (jobs_.empty())
       fail(where_, {.what = "has no matrix that the recipe quantises",
@@ -101,9 +101,14 @@ class Quantizer {
     }
     const Param param = folder_.source->get(tensor);
     const auto amax = options_.input_amax.find(param.name);
-    const float input = amax == options_.input_amax.end() ? 0 : input_scale(matrix.rule.format, amax->second);
+    const bool measured = amax != options_.input_amax.end();
+    const float input = measured && amax->second > 0 ? input_scale(matrix.rule.format, amax->second) : 0;
     const SharedKey key{scale_key(tensor), matrix.rule.format};
-    Job job{.role = tensor.role, .rule = matrix.rule, .weight = param.value, .shared = key, .input = input};
+    Job job{.role = tensor.role,
+            .rule = matrix.rule,
+            .weight = param.value,
+            .shared = key,
+            .input = measured ? 1.0f : 0.0f};
     shared_[key].input = std::max(shared_[key].input, input);
     if (const auto ready = options_.calibrated.find(param.name); ready != options_.calibrated.end()) {
       job.ready = &ready->second;
@@ -123,7 +128,7 @@ class Quantizer {
     if (group == report_.unfit.end()) group = report_.unfit.insert(group, {.role = role, .format = format, .why = why});
     const View* stored = files_.find(tensor.name);
     const View* stack = stored ? nullptr : files_.find(tensor.stack);
-    group->tensors += 1;
+    if (unfit_.insert(stored ? tensor.name : tensor.stack).second) group->tensors += 1;  // a stack is one
     group->values += tensor.rows() * tensor.cols();
     group->bytes += stored ? stored->bytes() : stack ? stack->bytes() / std::max(1, tensor.experts) : 0;
   }
@@ -229,6 +234,7 @@ class Quantizer {
           measured_global(each->weight, rule.format, rule.scales, {where_, name_of(each->role)}, options_.threads);
       shared.global = std::max(shared.global, own);
     }
+    if (shared.global == 0) shared.global = 1;
     return shared.global;
   }
 
@@ -299,6 +305,7 @@ class Quantizer {
   OpenFolder folder_;
   std::map<std::string, Job> jobs_;  // by name in the files
   std::map<SharedKey, Shared> shared_;
+  std::set<std::string> unfit_;  // names in the files
   std::map<std::pair<std::string, std::string>, Sums> squares_;
   QuantReport report_;
 };

@@ -87,10 +87,11 @@ TEST_F(Quantize, MatricesThatReadersJoinHaveOneScale) {
   io::SafetensorsWriter file(folder_ / "model.safetensors", specs);
   std::mt19937 random(1);
   int64_t step = 0;
-  for (const io::TensorSpec& spec : file.order()) {  // each matrix with another largest value
+  const auto is_zero = [](const std::string& name) { return name.ends_with("v_proj.weight"); };
+  for (const io::TensorSpec& spec : file.order()) {  // each matrix with another largest value, one all zeros
     std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
     const MutView values(bytes.data(), spec.dtype, spec.shape);
-    const double most = static_cast<double>(++step) / 8;
+    const double most = is_zero(spec.name) ? 0 : static_cast<double>(++step) / 1024;
     for (int64_t i = 0; i < values.count(); ++i)
       set_element(values, i, most * (static_cast<double>(random() % 64) - 32));
     file.write(spec.name, bytes);
@@ -98,7 +99,8 @@ TEST_F(Quantize, MatricesThatReadersJoinHaveOneScale) {
   file.finish();
   for (const QuantFormat format : {QuantFormat::nvfp4, QuantFormat::fp8}) {
     QuantOptions options{.threads = 2};
-    for (const io::TensorSpec& spec : specs) options.input_amax[spec.name] = static_cast<float>(spec.name.size());
+    for (const io::TensorSpec& spec : specs)
+      options.input_amax[spec.name] = is_zero(spec.name) ? 0 : static_cast<float>(spec.name.size());
     const QuantRecipe recipe{.name = "test", .rules = {{.format = format}}};
     quantize_model(io::find_model(folder_.string()), recipe, out(), options, go_on);
     const io::Safetensors from = before(), to = after();
@@ -128,7 +130,7 @@ TEST_F(Quantize, MatricesThatReadersJoinHaveOneScale) {
           error += std::pow(value(values, i) - q, 2);
           square += std::pow(value(values, i), 2);
         }
-        EXPECT_LT(error, (fp4 ? 0.015 : 0.001) * square) << module;
+        EXPECT_LE(error, (fp4 ? 0.015 : 0.001) * square) << module;
       }
     }
     std::filesystem::remove_all(out());

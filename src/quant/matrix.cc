@@ -15,6 +15,12 @@ Weight dense(const std::vector<float>& values, const Weight& like) {
 
 double square(double v) { return v * v; }
 
+float needed_global(Ctx& ctx, const Planned& p, const std::vector<float>& values, const std::string& model) {
+  const models::QuantRule& rule = p.matrix.rule;
+  return models::measured_global(dense(values, p.param.value), rule.format, rule.scales, {model, name_of(p.param.role)},
+                                 ctx.threads);
+}
+
 }  // namespace
 
 std::vector<float> scaled_values(const Weight& w, const Scales& scales, int threads) {
@@ -48,10 +54,8 @@ Rounding::Rounding(Ctx& ctx, const Planned& planned, const Scales& scales, const
       planned_(planned),
       scales_(scales),
       values_(scaled_values(planned.param.value, scales, ctx.threads)),
-      global_(std::max(global, models::measured_global(dense(values_, planned.param.value), planned.matrix.rule.format,
-                                                       planned.matrix.rule.scales, {model, name_of(planned.param.role)},
-                                                       ctx.threads))),
-      coder_(planned.matrix.rule.format, global_, planned.matrix.rule.scales) {}
+      global_(std::max(global, needed_global(ctx, planned, values_, model))),
+      coder_(planned.matrix.rule.format, this->global(), planned.matrix.rule.scales) {}
 
 float shared_global(Ctx& ctx, std::span<const Planned> planned, const Planned& one, const ScalesOf& scales_of,
                     const std::string& model) {
@@ -59,14 +63,15 @@ float shared_global(Ctx& ctx, std::span<const Planned> planned, const Planned& o
   float global = 0;
   for (const Planned& p : planned) {
     if (models::scale_key(p.param) == key && p.matrix.rule.format == one.matrix.rule.format)
-      global = std::max(global, Rounding(ctx, p, scales_of(p.param.name), model).global());
+      global = std::max(
+          global, needed_global(ctx, p, scaled_values(p.param.value, scales_of(p.param.name), ctx.threads), model));
   }
   return global;
 }
 
 models::Encoded Rounding::nearest() const {
   const models::QuantRule& rule = planned_.matrix.rule;
-  return models::encode(dense(values_, planned_.param.value), rule.format, global_, rule.scales, ctx_.threads);
+  return models::encode(dense(values_, planned_.param.value), rule.format, global(), rule.scales, ctx_.threads);
 }
 
 models::Encoded Rounding::with_feedback(const Feedback& feedback) const {

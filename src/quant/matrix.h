@@ -52,7 +52,7 @@ class Rounding {
 
   int64_t cols() const { return planned_.param.value.cols; }
   int64_t block() const { return coder_.block(); }
-  float global() const { return global_; }
+  float global() const { return global_ > 0 ? global_ : 1; }
 
  private:
   std::vector<double> unscaled(std::vector<double> errors) const;
@@ -63,7 +63,7 @@ class Rounding {
   const Planned& planned_;
   Scales scales_;
   std::vector<float> values_;
-  float global_;
+  float global_;  // 0: all values are zeros
   models::BlockCoder coder_;
 };
 

@@ -102,4 +102,12 @@ const Machine& machine() {
   return m;
 }
 
+std::string machine_id() {
+  std::string id;
+  if (std::ifstream file("/proc/sys/kernel/random/boot_id"); std::getline(file, id) && !id.empty()) return id;
+  char name[64] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
 }  // namespace braid::sys

@@ -26,4 +26,7 @@ struct Machine {
 // First call detects, requests tiles from the kernel if there are any, and caps Highway's dispatch.
 const Machine& machine();
 
+// Of the running machine, the same in all of its containers: that of its boot, or its name.
+std::string machine_id();
+
 }  // namespace braid::sys

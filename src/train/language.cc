@@ -51,12 +51,10 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
   models::Stage stage;
   if (mesh && mesh->pipe()) stage = stage_of(recipe, config, length(), mesh->stage());
   const models::Config staged = models::stage_config(config, stage);
-  const StateShares shares = state_shares(recipe, staged, mesh ? mesh->ranks() : 1);
-  if (recipe.lora.rank == 0) {
-    const models::Parameters n = models::count_parameters(
-        mesh && mesh->divides_model() ? models::cut_config(staged, mesh->cut(), mesh->expert_cut()) : staged);
-    need_memory(state_bytes(recipe, static_cast<double>(n.total + n.mtp), shares).sum(), 0, available);
-  }
+  const models::Config own =
+      mesh && mesh->divides_model() ? models::cut_config(staged, mesh->cut(), mesh->expert_cut()) : staged;
+  const StateShares shares = state_shares(recipe, own, mesh ? mesh->ranks() : 1);
+  if (recipe.lora.rank == 0) need_memory(state_bytes(recipe, shares.values(), shares).sum(), 0, available);
   const io::ModelPath path = io::find_model(recipe.config ? origin(ctx.threads).string() : recipe.init);
   origin_ = path.folder;
   models::MasterWeights& masters = trained_->masters;

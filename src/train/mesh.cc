@@ -1,9 +1,13 @@
 #include "train/mesh.h"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
+#include <string>
 
 #include "models/cut.h"
 #include "sys/error.h"
+#include "sys/machine.h"
 #include "sys/memory.h"
 #include "train/assembly.h"
 #include "train/origin.h"
@@ -310,9 +314,11 @@ Mesh::Mesh(const Recipe& recipe, comm::Group& world)
 }
 
 int64_t Mesh::available_memory() {
-  const int64_t free = sys::memory_available();
-  barrier();
-  return free / (world_.per_node() > 0 ? world_.per_node() : world_.size());
+  const int64_t free = sys::memory_available(),
+                machine = std::bit_cast<int64_t>(std::hash<std::string>()(sys::machine_id()));
+  std::vector<int64_t> all(static_cast<size_t>(world_.size()));
+  world_.all_gather(view_of(&machine, {1}), mut_view_of(all.data(), {std::ssize(all)})).wait();
+  return free / std::ranges::count(all, machine);
 }
 
 ExpertCut Mesh::expert_cut() const {

@@ -71,8 +71,8 @@ void check(const Recipe& recipe) {
   whole(recipe.loss.quantile > 0, "loss.quantile");
   check_balance(recipe);
   check_merge(recipe);
-  check_task(recipe);
   check_nest(recipe);
+  check_task(recipe);
 }
 
 constexpr const char* kMadeOf = "made_of.json";
@@ -243,21 +243,36 @@ std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& 
 
 StateShares state_shares(const Recipe& recipe, const models::Config& config, int ranks) {
   const ParallelRecipe& p = recipe.parallel;
-  std::map<int, double> layers;  // those of layer -1 belong to none
-  for (const models::TensorSpec& t : models::inventory(config))
-    layers[t.mtp || config.loop ? -1 : t.layer] += static_cast<double>(t.shape.count());
+  const bool apart = p.divides_experts();
   const int64_t sharing = p.grid.empty() ? p.shares(ranks) * p.cp : p.axes().z;
-  StateShares shares{.ranks = static_cast<double>(sharing), .rest = layers[-1]};
-  for (const auto& [layer, values] : layers) shares.layer = std::max(shares.layer, layer < 0 ? 0 : values);
+  StateShares shares{.dense = {.ranks = static_cast<double>(sharing)}};
+  if (apart) shares.experts.ranks = static_cast<double>(ranks / (p.pp * p.ep * p.etp));
+  std::map<std::pair<bool, int>, double> layers;  // by whether of experts; those of layer -1 belong to none
+  for (const models::TensorSpec& t : models::inventory(config)) {
+    const bool expert = apart && t.experts > 0;
+    const double values = static_cast<double>(t.shape.count()) / static_cast<double>(expert ? p.ep : 1);
+    (expert ? shares.experts : shares.dense).values += values;
+    layers[{expert, t.mtp || config.loop ? -1 : t.layer}] += values;
+  }
+  for (const auto& [key, values] : layers) {
+    StateShares::Part& part = key.first ? shares.experts : shares.dense;
+    double& of = key.second < 0 ? part.rest : part.layer;
+    of = std::max(of, values);
+  }
   return shares;
 }
 
 StateBytes state_bytes(const Recipe& recipe, double trained, const StateShares& shares) {
   const int64_t zero = recipe.parallel.axes().z > 1 ? 1 : recipe.parallel.zero;  // of a grid, z is zero = 1
-  const double part = trained / shares.ranks,
-               in_pass = part + (shares.layer + shares.rest) * (1 - 1 / shares.ranks),  // and a layer's earlier sums:
-      gradients = zero < 2 ? trained : in_pass + shares.layer / shares.ranks;
-  const double weights = zero < 3 ? trained : in_pass;
+  double part = 0, in_pass = 0, summed = 0;                                      // summed: a layer's earlier sums
+  const auto add = [&](double values, const StateShares::Part& of) {
+    part += values / of.ranks;
+    in_pass += values / of.ranks + (of.layer + of.rest) * (1 - 1 / of.ranks);
+    summed += of.layer / of.ranks;
+  };
+  add(trained - shares.experts.values, shares.dense);
+  add(shares.experts.values, shares.experts);
+  const double gradients = zero < 2 ? trained : in_pass + summed, weights = zero < 3 ? trained : in_pass;
   return {.masters = 4 * weights,
           .working = recipe.dtype == "bf16" ? 2 * weights : 0,
           .gradients = 4 * gradients,

@@ -31,11 +31,17 @@ struct StateBytes {
          mean = 0;  // working: the rounded copy that products read
   double sum() const { return masters + working + gradients + moments + mean; }
 };
-// How ranks divide them (parallel.zero, or z of a grid): the ranks that divide them, and of the values those of the
-// largest layer and those of no layer, which a pass has whole.
+// How ranks divide them (parallel.zero, or z of a grid): of the values that a rank has, and of those of its experts
+// where other ranks divide these, the ranks, the largest layer's and those of no layer, which a pass has whole.
 struct StateShares {
-  double ranks = 1, layer = 0, rest = 0;
+  struct Part {
+    double ranks = 1, values = 0, layer = 0, rest = 0;
+  };
+  Part dense{}, experts{};
+
+  double values() const { return dense.values + experts.values; }
 };
+// `config`: as a rank has it (models/cut.h).
 StateShares state_shares(const Recipe& recipe, const models::Config& config, int ranks);
 // Of `trained` values.
 StateBytes state_bytes(const Recipe& recipe, double trained, const StateShares& shares = {});

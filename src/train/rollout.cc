@@ -63,7 +63,8 @@ void check_rollout(const Recipe& recipe) {
     refuse("policy.advantage", "[rollout] trains a policy", "none", "leave-one-out, mean, std or teacher");
   for (const auto& [word, value] : changed_words(recipe)) {
     if (word.starts_with("data."))
-      fail(word.c_str(), {.what = "[rollout] generates the data", .got = printable(value), .hint = "leaving out [data]"});
+      fail(word.c_str(),
+           {.what = "[rollout] generates the data", .got = printable(value), .hint = "leaving out [data]"});
   }
   if (recipe.loss.goldfish_k > 0)
     fail("loss.goldfish_k",

@@ -23,6 +23,7 @@ void collect(const int64_t* rowptr, const int32_t* col, int64_t begin, int64_t e
   for (int64_t i = begin; i < end; ++i) {
     int32_t repeat = 0;
     for (int64_t e = rowptr[i]; e < rowptr[i + 1]; ++e) {
+      CHECK(e == rowptr[i] || col[e - 1] <= col[e], "the columns of row {} descend", i);
       repeat = e > rowptr[i] && col[e] == col[e - 1] ? repeat + 1 : 0;
       entries.push_back({col[e], repeat, static_cast<int32_t>(i - begin), static_cast<int32_t>(e)});
     }

@@ -4,7 +4,8 @@
 // split into two BF16 numbers, which leaves out about 2^-17 of it. Tensor cores cut off what does not fit their sums,
 // so a tile's begin at zero and are added to the row's with rounding. Channel 8 C b + C n + j is column n of the j-th
 // product, so that a thread reads and writes neighbours.
-// A tile multiplies what has no edge by zero: NaN or infinite sources reach all rows of their window.
+// A tile multiplies what has no edge by zero: NaN or infinite sources reach all rows of their window. Values of edges
+// beyond BF16's largest number, 3.39e38, are infinite.
 #include <type_traits>
 
 #include "core/device/warp.cuh"
@@ -42,8 +43,9 @@ struct Buffer {
   }
   __device__ void put(int at, float value) const {
     const __nv_bfloat16 high = __float2bfloat16_rn(value);
+    const float rounded = __bfloat162float(high);
     numbers[at] = high;
-    if constexpr (kValues) numbers[kPlane + at] = __float2bfloat16_rn(value - __bfloat162float(high));
+    if constexpr (kValues) numbers[kPlane + at] = __float2bfloat16_rn(isinf(rounded) ? 0.0f : value - rounded);
   }
   __device__ Tile tile(int k) const {
     const int lane = lane_of_thread();
