@@ -32,9 +32,8 @@ constexpr unsigned kPinnedForAll = 1;                  // cudaHostAllocPortable
 
 struct NcclLibrary {
   // Error when a library is missing or too old: one line that says what to install, bad input, which of several ranks
-  // one alone reports (mpi.h). The CUDA runtime is the one that
-  // `file` brings, if it does, else libcudart.so.13 or .12. Both stay loaded until the process ends. Nothing of CUDA
-  // begins by this, so that the process may still fork.
+  // one alone reports (mpi.h). The CUDA runtime is the one that `file` brings, if it does, else libcudart.so.13 or .12.
+  // Both stay loaded until the process ends. Nothing of CUDA begins by this, so that the process may still fork.
   explicit NcclLibrary(const std::string& file);
 
   int (*get_unique_id)(NcclUniqueId*) = nullptr;
