@@ -246,7 +246,7 @@ StateShares state_shares(const Recipe& recipe, const models::Config& config, int
   const bool apart = p.divides_experts();
   const int64_t sharing = p.grid.empty() ? p.shares(ranks) * p.cp : p.axes().z;
   StateShares shares{.dense = {.ranks = static_cast<double>(sharing)}};
-  if (apart) shares.experts.ranks = static_cast<double>(ranks / (p.pp * p.ep * p.etp));
+  if (apart) shares.experts.ranks = static_cast<double>(ranks) / static_cast<double>(p.pp * p.ep * p.etp);
   std::map<std::pair<bool, int>, double> layers;  // by whether of experts; those of layer -1 belong to none
   for (const models::TensorSpec& t : models::inventory(config)) {
     const bool expert = apart && t.experts > 0;
