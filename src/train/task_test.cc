@@ -15,6 +15,7 @@
 #include "core/tape.h"
 #include "io/safetensors.h"
 #include "io/token_file.h"
+#include "support/data.h"
 #include "support/models.h"
 #include "train/hidden_states.h"
 #include "train/language.h"
