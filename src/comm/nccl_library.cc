@@ -15,21 +15,17 @@ constexpr const char* kCudaHint =
     "apt-get install cuda-cudart-13-0 from NVIDIA's repository, or LD_LIBRARY_PATH with the folder that has it, "
     "/usr/local/cuda/lib64 as a rule";
 
-template <class Pointer>
-void load_nccl(void* library, const char* name, Pointer& to) {
-  to = reinterpret_cast<Pointer>(dlsym(library, name));
-  if (!to)
-    fail("comm nccl",
-         {.what = "the library is not NCCL 2.14 or later", .got = fmt::format("no {}", name), .hint = kNcclHint});
-}
+// A library, what it is not where a name is missing, and what to install then.
+struct Loaded {
+  void* library;
+  const char *wrong, *hint;
 
-template <class Pointer>
-void load_cuda(void* library, const char* name, Pointer& to) {
-  to = reinterpret_cast<Pointer>(dlsym(library, name));
-  if (!to)
-    fail("comm nccl",
-         {.what = "the library is not a CUDA runtime", .got = fmt::format("no {}", name), .hint = kCudaHint});
-}
+  template <class Pointer>
+  void load(const char* name, Pointer& to) const {
+    to = reinterpret_cast<Pointer>(dlsym(library, name));
+    if (!to) fail("comm nccl", {.what = wrong, .got = fmt::format("no {}", name), .hint = hint});
+  }
+};
 
 void* cuda_beside(void* nccl) {
   if (dlsym(nccl, "cudaGetDeviceCount")) return nccl;
@@ -44,41 +40,42 @@ void* cuda_beside(void* nccl) {
 }  // namespace
 
 NcclLibrary::NcclLibrary(const std::string& file) {
-  void* nccl = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!nccl) fail("comm nccl", {.what = "NCCL is not installed", .got = printable(dlerror()), .hint = kNcclHint});
-  load_nccl(nccl, "ncclGetUniqueId", get_unique_id);
-  load_nccl(nccl, "ncclCommInitRankConfig", init_rank);
-  load_nccl(nccl, "ncclCommFinalize", finalize);
-  load_nccl(nccl, "ncclCommDestroy", destroy);
-  load_nccl(nccl, "ncclCommAbort", abort);
-  load_nccl(nccl, "ncclCommGetAsyncError", async_error);
-  load_nccl(nccl, "ncclGetErrorString", error_string);
-  load_nccl(nccl, "ncclGetLastError", last_error);
-  load_nccl(nccl, "ncclGroupStart", group_start);
-  load_nccl(nccl, "ncclGroupEnd", group_end);
-  load_nccl(nccl, "ncclBroadcast", broadcast);
-  load_nccl(nccl, "ncclReduce", reduce);
-  load_nccl(nccl, "ncclAllReduce", all_reduce);
-  load_nccl(nccl, "ncclAllGather", all_gather);
-  load_nccl(nccl, "ncclReduceScatter", reduce_scatter);
-  load_nccl(nccl, "ncclSend", send);
-  load_nccl(nccl, "ncclRecv", recv);
-  void* cuda = cuda_beside(nccl);
-  load_cuda(cuda, "cudaGetDeviceCount", device_count);
-  load_cuda(cuda, "cudaSetDevice", set_device);
-  load_cuda(cuda, "cudaDeviceGetPCIBusId", bus_id);
-  load_cuda(cuda, "cudaMalloc", malloc);
-  load_cuda(cuda, "cudaFree", free);
-  load_cuda(cuda, "cudaHostAlloc", host_alloc);
-  load_cuda(cuda, "cudaFreeHost", free_host);
-  load_cuda(cuda, "cudaMemcpyAsync", copy_async);
-  load_cuda(cuda, "cudaStreamCreateWithFlags", stream_create);
-  load_cuda(cuda, "cudaStreamDestroy", stream_destroy);
-  load_cuda(cuda, "cudaEventCreateWithFlags", event_create);
-  load_cuda(cuda, "cudaEventDestroy", event_destroy);
-  load_cuda(cuda, "cudaEventRecord", event_record);
-  load_cuda(cuda, "cudaEventQuery", event_query);
-  load_cuda(cuda, "cudaGetErrorString", cuda_error_string);
+  const Loaded nccl{dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL), "the library is not NCCL 2.14 or later", kNcclHint};
+  if (!nccl.library)
+    fail("comm nccl", {.what = "NCCL is not installed", .got = printable(dlerror()), .hint = kNcclHint});
+  nccl.load("ncclGetUniqueId", get_unique_id);
+  nccl.load("ncclCommInitRankConfig", init_rank);
+  nccl.load("ncclCommFinalize", finalize);
+  nccl.load("ncclCommDestroy", destroy);
+  nccl.load("ncclCommAbort", abort);
+  nccl.load("ncclCommGetAsyncError", async_error);
+  nccl.load("ncclGetErrorString", error_string);
+  nccl.load("ncclGetLastError", last_error);
+  nccl.load("ncclGroupStart", group_start);
+  nccl.load("ncclGroupEnd", group_end);
+  nccl.load("ncclBroadcast", broadcast);
+  nccl.load("ncclReduce", reduce);
+  nccl.load("ncclAllReduce", all_reduce);
+  nccl.load("ncclAllGather", all_gather);
+  nccl.load("ncclReduceScatter", reduce_scatter);
+  nccl.load("ncclSend", send);
+  nccl.load("ncclRecv", recv);
+  const Loaded cuda{cuda_beside(nccl.library), "the library is not a CUDA runtime", kCudaHint};
+  cuda.load("cudaGetDeviceCount", device_count);
+  cuda.load("cudaSetDevice", set_device);
+  cuda.load("cudaDeviceGetPCIBusId", bus_id);
+  cuda.load("cudaMalloc", malloc);
+  cuda.load("cudaFree", free);
+  cuda.load("cudaHostAlloc", host_alloc);
+  cuda.load("cudaFreeHost", free_host);
+  cuda.load("cudaMemcpyAsync", copy_async);
+  cuda.load("cudaStreamCreateWithFlags", stream_create);
+  cuda.load("cudaStreamDestroy", stream_destroy);
+  cuda.load("cudaEventCreateWithFlags", event_create);
+  cuda.load("cudaEventDestroy", event_destroy);
+  cuda.load("cudaEventRecord", event_record);
+  cuda.load("cudaEventQuery", event_query);
+  cuda.load("cudaGetErrorString", cuda_error_string);
 }
 
 std::string NcclLibrary::cuda_text(int code) const { return fmt::format("{} ({})", cuda_error_string(code), code); }

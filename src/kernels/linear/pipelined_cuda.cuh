@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/device/mma.cuh"
 #include "kernels/linear/grouped_launch.cuh"
 #include "kernels/linear/grouped_pipeline.h"
 
@@ -44,13 +45,6 @@ __device__ __forceinline__ void load_transposed(uint32_t (&r)[4], uint32_t from)
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(from)
                : "memory");
-}
-__device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-      "%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 template <int kIndex>

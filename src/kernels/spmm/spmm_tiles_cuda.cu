@@ -8,6 +8,7 @@
 // beyond BF16's largest number, 3.39e38, are infinite.
 #include <type_traits>
 
+#include "core/device/mma.cuh"
 #include "core/device/warp.cuh"
 #include "kernels/spmm/spmm_gpu.cuh"
 #include "kernels/spmm/spmm_tiles.h"
@@ -102,14 +103,6 @@ struct TileEdges {
   }
 };
 
-__device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-      "%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
 // C channels of the four rows of x that a thread holds: columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 of a tile.
 template <int C>
 struct Sources {
@@ -133,8 +126,8 @@ struct Sources {
       const uint32_t x[2] = {__byte_perm(pairs[0][j / 2], pairs[1][j / 2], halves),
                              __byte_perm(pairs[2][j / 2], pairs[3][j / 2], halves)};
       float part[4] = {};
-      multiply(part, tile.high, x);
-      if constexpr (kValues) multiply(part, tile.low, x);
+      multiply(part, tile.high, x[0], x[1]);
+      if constexpr (kValues) multiply(part, tile.low, x[0], x[1]);
 #pragma unroll
       for (int k = 0; k < 4; ++k) sum[j][k] += part[k];
     }
