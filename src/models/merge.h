@@ -31,8 +31,8 @@ struct MergeReport {
 };
 
 // Writes the folder `out`, which appears whole or not at all: weights under the names and in the types of the first
-// model, whose config, tokenizer, template, generation settings and nested.json are copied.
-// Memory is that of a piece of a tensor.
+// model, whose config, tokenizer, template, generation settings and nested.json are copied. Memory is that of a piece
+// of a tensor.
 //
 // Error for a GGUF file, a quantised model, models that differ in nested.json, in a tensor's name or shape, in a number
 // of the config that the function depends on, or in a vocabulary; for a value that is not finite, read or made. Whole

@@ -24,6 +24,8 @@ ParamRole joined_role(ParamRole role) {
   }
 }
 
+ModuleKey module_key(const ParamInfo& info) { return {info.mtp, info.layer, info.part, joined_role(info.role)}; }
+
 ScaleKey scale_key(const ParamInfo& info) {
   const ParamRole role = info.role == ParamRole::expert_down ? info.role : joined_role(info.role);
   return {info.mtp, info.layer, info.part, info.expert, role};
@@ -43,13 +45,12 @@ std::string misfit(const TensorSpec& tensor, QuantFormat format, const nn::Param
 namespace {
 
 void keep_modules_whole(std::vector<PlannedMatrix>& plan) {
-  const auto module = [](const TensorSpec& t) { return std::tuple(t.mtp, t.layer, t.part, joined_role(t.role)); };
-  std::map<std::tuple<bool, int, int, ParamRole>, const PlannedMatrix*> first;
+  std::map<ModuleKey, const PlannedMatrix*> first;
   for (const PlannedMatrix& p : plan) {
-    if (!p.misfit.empty()) first.try_emplace(module(p.tensor), &p);
+    if (!p.misfit.empty()) first.try_emplace(module_key(p.tensor), &p);
   }
   for (PlannedMatrix& p : plan) {
-    const auto found = first.find(module(p.tensor));
+    const auto found = first.find(module_key(p.tensor));
     if (found == first.end() || !p.misfit.empty()) continue;
     p.because = found->second->tensor.role;
     p.misfit = "is in one module with " + found->second->tensor.name + ", which " + found->second->misfit;

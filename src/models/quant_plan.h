@@ -20,6 +20,9 @@ struct PlannedMatrix {
 // Readers have one module, of one format, for q, k and v, one for gate and up, and one for the experts of a layer: the
 // first of such roles; of other matrices their own.
 ParamRole joined_role(ParamRole role);
+// That module of the model.
+using ModuleKey = std::tuple<bool, int, int, ParamRole>;
+ModuleKey module_key(const ParamInfo& info);
 
 // Readers make one product of q, k and v, and one of gate and up (of each expert), with one scale of a whole tensor:
 // the largest of the parts' scales, to which they do not round again. So all matrices of one key have the same. Others

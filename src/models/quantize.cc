@@ -282,12 +282,11 @@ class Quantizer {
 
   // For parts of which the recipe has several formats.
   int64_t mixed_modules() const {
-    std::map<std::tuple<bool, int, int, ParamRole>, std::set<QuantFormat>> formats;
+    std::map<ModuleKey, std::set<QuantFormat>> formats;
     const std::string pattern = config_.pattern();
     for (const TensorSpec& t : inventory(config_)) {
       const QuantRule* rule = recipe_.find(t, pattern);
-      if (is_matrix(t.role))
-        formats[{t.mtp, t.layer, t.part, joined_role(t.role)}].insert(rule ? rule->format : QuantFormat::bf16);
+      if (is_matrix(t.role)) formats[module_key(t)].insert(rule ? rule->format : QuantFormat::bf16);
     }
     return std::ranges::count_if(formats, [](const auto& module) { return module.second.size() > 1; });
   }
