@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 
 #include "sys/check.h"
@@ -47,6 +48,18 @@ class Conversation {
     }
   }
 
+  void lose(Thoughts thoughts, uint64_t hash) {
+    if (thoughts == Thoughts::stripped) {
+      if (!chat_.reads("enable_thinking"))
+        fail(where_, {.what = "the chat template has no switch for thinking", .hint = "data.strip_thoughts = 0"});
+      strip_thoughts(variables_);
+    }
+    if (thoughts != Thoughts::cut) return;
+    end_of_thought_ = tokenizer_.token_to_id("</think>");
+    if (!end_of_thought_) fail(where_, {.what = "the vocabulary has no </think>", .hint = "data.cut_thoughts = 0"});
+    if (!cut_last_thought(variables_["messages"], hash)) end_of_thought_.reset();
+  }
+
   // From the last turn back: an earlier turn is trained in an example that begins with its whole text, if there is one.
   std::vector<Example> examples() {
     std::vector<Example> out;
@@ -89,7 +102,8 @@ class Conversation {
     Example example{ids(i + 1, false), {}};
     const size_t begin = answer_begin(i, example.ids), end = answer_end(begin, example.ids);
     example.trained.assign(example.ids.size(), 0);
-    std::fill(example.trained.begin() + static_cast<int64_t>(begin),
+    const size_t first = i + 1 == answers_.size() ? after_cut(begin, example.ids) : begin;
+    std::fill(example.trained.begin() + static_cast<int64_t>(first),
               example.trained.begin() + static_cast<int64_t>(end), uint8_t{1});
     return example;
   }
@@ -113,6 +127,13 @@ class Conversation {
                   .hint = "fewer messages, or another template: what the assistant says cannot be located"});
   }
 
+  // A thought that was cut ends where a budget would end it: the model learns what to say then, not to end there.
+  size_t after_cut(size_t begin, const Ids& whole) const {
+    if (!end_of_thought_) return begin;
+    const auto close = std::find(whole.begin() + static_cast<int64_t>(begin), whole.end(), *end_of_thought_);
+    return close == whole.end() ? begin : static_cast<size_t>(close - whole.begin()) + 1;
+  }
+
   // Includes the token that ends the turn, not the white space that templates put after it.
   size_t answer_end(size_t begin, const Ids& whole) const {
     size_t end = whole.size();
@@ -126,7 +147,8 @@ class Conversation {
   const text::Tokenizer& tokenizer_;
   const std::string& where_;
   ordered_json variables_;
-  std::vector<bool> answers_;  // whether a message is the assistant's
+  std::vector<bool> answers_;              // whether a message is the assistant's
+  std::optional<int32_t> end_of_thought_;  // of a last answer whose thought was cut
   text::Tokenizer::Memo memo_;
 };
 
@@ -142,8 +164,11 @@ std::string prompt_text(ordered_json variables, const text::ChatTemplate& chat, 
 }
 
 std::vector<Example> examples_of(const ordered_json& line, const text::ChatTemplate& chat,
-                                 const text::Tokenizer& tokenizer, const std::string& where) {
-  return Conversation(line, chat, tokenizer, where).examples();
+                                 const text::Tokenizer& tokenizer, const std::string& where, Thoughts thoughts,
+                                 uint64_t hash) {
+  Conversation conversation(line, chat, tokenizer, where);
+  conversation.lose(thoughts, hash);
+  return conversation.examples();
 }
 
 Example last_answer_of(const ordered_json& line, const text::ChatTemplate& chat, const text::Tokenizer& tokenizer,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "data/thoughts.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
 
@@ -21,9 +22,10 @@ struct Example {
 
 // `line` is an object with `messages`; its other members (tools, enable_thinking, ...) and those of
 // `chat_template_kwargs` are variables of the template. Error when there is no answer to learn, or the template
-// refuses.
+// refuses, or has no switch for the thoughts that it is to lose.
 std::vector<Example> examples_of(const nlohmann::ordered_json& line, const text::ChatTemplate& chat,
-                                 const text::Tokenizer& tokenizer, const std::string& where);
+                                 const text::Tokenizer& tokenizer, const std::string& where,
+                                 Thoughts thoughts = Thoughts::whole, uint64_t hash = 0);
 
 // The text that asks for the next answer of a conversation, at the date that examples have. `variables`: messages, and
 // whatever else the template reads.

@@ -25,6 +25,7 @@
 #include "data/language.h"
 #include "data/reading.h"
 #include "data/source.h"
+#include "data/thoughts.h"
 
 namespace braid::data {
 
@@ -47,6 +48,7 @@ struct DataSpec {
   bool shuffle = true;    // false: rows in the order of the data
   bool rated = false;     // answers must have rewards, those of rollouts at least two to a group
   Goldfish goldfish{};
+  ThoughtRules thoughts{};  // of conversations
   GeneratorSpec generator{};
   Reading reading{};  // may be empty
 };

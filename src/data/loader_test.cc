@@ -385,7 +385,7 @@ TEST_F(TextTest, MistakesAreNamed) {
   const std::string text = write("t.txt", "abc");
   EXPECT_EQ(error({.kind = "idz", .path = text}),
             "[data.kind] unknown kind; got idz; expected text, jsonl, indexed, ids, preference, rollouts, markov, "
-            "pcfg, modular, recall; try ids");
+            "pcfg, modular, recall, hops; try ids");
   EXPECT_EQ(error({.path = folder_ / "empty"}), "[" + (folder_ / "empty").string() +
                                                     "] holds no documents; expected text: a file, or a folder of *.txt "
                                                     "and *.md");

@@ -69,6 +69,9 @@ class Opener {
       share_out();
     }
     check_range("batch", loader_.rows_, kRowsMax);
+    if (spec_.thoughts.strip + spec_.thoughts.cut > 0 && !conversations_)
+      fail("data", {.what = "strip_thoughts and cut_thoughts are about conversations, and there are none",
+                    .expected = "kind = \"jsonl\""});
     return std::move(loader_);
   }
 
@@ -88,6 +91,10 @@ class Opener {
     if (spec_.goldfish.k < 0 || spec_.goldfish.k == 1)
       fail("goldfish_k",
            {.what = "is out of range", .got = std::to_string(spec_.goldfish.k), .expected = "0 (off), 2, 3, ..."});
+    if (spec_.thoughts.strip + spec_.thoughts.cut > 1)
+      fail("data", {.what = "strip_thoughts and cut_thoughts are more than all conversations",
+                    .got = fmt::format("{:g}", spec_.thoughts.strip + spec_.thoughts.cut),
+                    .expected = "1 at most together"});
     for (const BlendPart& part : spec_.blend) {
       if (!(part.weight > 0 && std::isfinite(part.weight)))
         fail("data.blend", {.what = "a weight is not positive", .got = fmt::to_string(part.weight)});
@@ -112,6 +119,7 @@ class Opener {
       if (generated(kind)) {
         part.source = make_generated(kind, spec_.generator, loader_.rules_, spec_.seed);
       } else {
+        conversations_ = conversations_ || kind == "jsonl";
         part.source = documents(read(kind, path), part.where);
       }
     }
@@ -122,7 +130,7 @@ class Opener {
     if (kind == "indexed") return Corpus(io::TokenFile(path));
     Corpus corpus;
     const auto add = [&](std::span<const int32_t> ids, std::span<const uint8_t> trained) { corpus.add(ids, trained); };
-    kind == "jsonl" ? read_jsonl(path, language_, add, spec_.reading) : read_text(path, language_, add);
+    kind == "jsonl" ? read_jsonl(path, language_, add, spec_.reading, spec_.thoughts) : read_text(path, language_, add);
     return corpus;
   }
 
@@ -195,6 +203,7 @@ class Opener {
   const DataSpec& spec_;
   const Language& language_;
   Loader loader_;
+  bool conversations_ = false;  // lines of JSON may be some
 };
 
 Loader open(const DataSpec& spec, const Language& language) { return Opener(spec, language).open(); }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string_view>
 
 #include "data/chat.h"
+#include "data/content.h"
 #include "data/lines.h"
 #include "io/ordered_json.h"
 #include "io/token_file.h"
@@ -41,7 +43,7 @@ void add_documents(std::vector<int32_t> ids, const Language& language, DocumentS
 }
 
 // The documents of a line: Error, naming it, when there are none.
-std::vector<Example> documents_of(const Line& line, const Language& language) {
+std::vector<Example> documents_of(const Line& line, const Language& language, const ThoughtRules& thoughts) {
   const std::string& where = line.where;
   constexpr int64_t kTextMax = int64_t{1} << 30;  // a document may be long
   const ordered_json json = io::parse_ordered(line.text, where, {}, {.bytes = kTextMax, .string_bytes = kTextMax});
@@ -49,7 +51,8 @@ std::vector<Example> documents_of(const Line& line, const Language& language) {
   const text::Tokenizer& tokenizer = tokenizer_of(language, where);
   if (json.contains("messages")) {
     if (language.chat == nullptr) fail(where, {.what = "a conversation needs a chat template, and the model has none"});
-    return examples_of(json, *language.chat, tokenizer, where);
+    const uint64_t hash = hash_of(std::as_bytes(std::span(line.text)));
+    return examples_of(json, *language.chat, tokenizer, where, drawn_thoughts(thoughts, hash), hash);
   }
   const auto text = json.find("text");
   if (text == json.end() || !text->is_string())
@@ -63,9 +66,10 @@ std::vector<Example> documents_of(const Line& line, const Language& language) {
 }
 
 // Rendered and tokenised in parallel.
-void add_lines(const fs::path& path, const Language& language, DocumentSink sink, const Reading& reading) {
+void add_lines(const fs::path& path, const Language& language, DocumentSink sink, const Reading& reading,
+               const ThoughtRules& thoughts) {
   each_line(
-      path, [&](const Line& line) { return documents_of(line, language); },
+      path, [&](const Line& line) { return documents_of(line, language, thoughts); },
       [&](const std::vector<Example>& documents) {
         for (const Example& document : documents) sink(document.ids, document.trained);
       },
@@ -98,9 +102,10 @@ void read_text(const fs::path& path, const Language& language, DocumentSink sink
   });
 }
 
-void read_jsonl(const fs::path& path, const Language& language, DocumentSink sink, const Reading& reading) {
+void read_jsonl(const fs::path& path, const Language& language, DocumentSink sink, const Reading& reading,
+                const ThoughtRules& thoughts) {
   read_some(path, "lines of JSON: a file, or a folder of *.jsonl", sink, [&](DocumentSink counted) {
-    for (const fs::path& name : files_of(path, kJsonl)) add_lines(name, language, counted, reading);
+    for (const fs::path& name : files_of(path, kJsonl)) add_lines(name, language, counted, reading, thoughts);
   });
 }
 

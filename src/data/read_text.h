@@ -7,6 +7,7 @@
 
 #include "data/loader.h"
 #include "data/reading.h"
+#include "data/thoughts.h"
 #include "sys/function_ref.h"
 
 namespace braid::data {
@@ -18,9 +19,10 @@ using DocumentSink = sys::FunctionRef<void(std::span<const int32_t> ids, std::sp
 // end-of-text tokens. Error when there is no document, or no tokenizer.
 void read_text(const std::filesystem::path& path, const Language& language, DocumentSink sink);
 
-// One document per line: `text`, or `messages` (chat.h). Error names the line. `reading` may be empty.
+// One document per line: `text`, or `messages` (chat.h), some with fewer thoughts. Error names the line. `reading` may
+// be empty.
 void read_jsonl(const std::filesystem::path& path, const Language& language, DocumentSink sink,
-                const Reading& reading = {});
+                const Reading& reading = {}, const ThoughtRules& thoughts = {});
 
 // The kind of a path when none is given: text, jsonl, indexed or ids.
 std::string kind_of(const std::filesystem::path& path);

@@ -33,6 +33,9 @@ void each_data_word(D& d, Visit& visit) {
   visit("data.blend", d.blend, "instead of path: several, or generated kinds, with their weights");
   visit("data.validation", d.validation, kFraction, "share of the documents that is held out");
   visit("data.shuffle", d.shuffle, "false: rows in the order of the data");
+  visit("data.strip_thoughts", d.thoughts.strip, kFraction,
+        "share of the conversations without thoughts, thinking off");
+  visit("data.cut_thoughts", d.thoughts.cut, kFraction, "share whose last thought ends early and is not trained");
   visit("data.states", d.generator.states, kCount, "markov, pcfg, recall, hops: symbols; 0: what fits");
   visit("data.branch", d.generator.branch, kFromOne, "markov: steps from a state");
   visit("data.depth", d.generator.depth, kFromOne, "pcfg: depth of a sentence's tree");
@@ -161,6 +164,9 @@ void each_rollout_word(R& r, Visit& visit) {
   visit("rollout.format", r.format, Choices{"none", "bf16", "fp8", "nvfp4", "mxfp4", "int8", "int4", "int3"},
         "none; or weights are quantised to it for the answers, every step");
   visit("rollout.think", r.think, "true: prompts ask for thinking");
+  visit("rollout.think_share", r.think_share, kFraction, "share of the prompts that do, with rollout.think");
+  visit("rollout.effort_cost", r.effort_cost, kFraction,
+        "share of its reward that a right answer of rollout.tokens tokens loses, shorter ones in proportion");
   visit("rollout.curriculum", r.curriculum, Choices{"none", "pass-rate"},
         "none: all levels alike; pass-rate: favours levels with intermediate pass rates");
   visit("rollout.refill", r.refill, io::IntRange{0, 100}, "times to redraw groups whose rewards are all equal");

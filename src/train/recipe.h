@@ -108,6 +108,8 @@ struct RolloutRecipe {
   int64_t ahead = 0;            // steps
   std::string format = "none";  // of the weights that answer
   bool think = false;
+  double think_share = 1;           // of the prompts, with `think`
+  double effort_cost = 0;           // share of a right answer's reward at `tokens` tokens, less for shorter ones
   std::string curriculum = "none";  // none, pass-rate
   int64_t refill = 0;               // times that groups without an advantage are drawn again
   bool mask_cut = false;

@@ -25,6 +25,7 @@ constexpr int64_t kPromptTokens = 256;            // where `length` says nothing
 constexpr int64_t kGroupsMax = int64_t{1} << 16;  // of a step, those drawn again included
 constexpr int64_t kFailuresMax = 16;              // judgements in a row: the environment is broken
 constexpr uint32_t kProblemStream = 0x70726f62;
+constexpr int64_t kShares = 1'000'000;  // steps of rollout.think_share
 constexpr const char *kLines = "rollouts.jsonl", *kState = "rollout.json";
 
 [[noreturn]] void refuse(const char* word, const char* what, std::string got, std::string expected) {
@@ -116,7 +117,8 @@ void Rollouts::start(std::shared_ptr<models::Model> live, std::function<void(con
       std::make_unique<Generator>(recipe_, std::move(live), std::move(write), rollout_length(recipe_), threads);
 }
 
-std::string Rollouts::prompt_of(const environments::Problem& problem, const std::string& environment) const {
+std::string Rollouts::prompt_of(const environments::Problem& problem, const std::string& environment,
+                                bool think) const {
   if (!language_.chat) {
     if (problem.messages.size() > 1 || !problem.tools.empty())
       refuse("rollout.environments", "a model without a chat template reads one message without tools",
@@ -127,7 +129,7 @@ std::string Rollouts::prompt_of(const environments::Problem& problem, const std:
   }
   nlohmann::ordered_json variables = {{"messages", problem.messages}};
   if (!problem.tools.is_null()) variables["tools"] = problem.tools;
-  if (language_.chat->reads("enable_thinking")) variables["enable_thinking"] = recipe_.rollout.think;
+  if (language_.chat->reads("enable_thinking")) variables["enable_thinking"] = think;
   return data::prompt_text(variables, *language_.chat, environment);
 }
 
@@ -140,7 +142,10 @@ std::vector<Rollouts::Posed> Rollouts::pose(int64_t step, int64_t first, int64_t
     const Curriculum::Choice choice = curriculum_->draw(draw);
     Posed p{.problem = environments_[choice.environment]->problem(draw, choice.level),
             .group = {.number = number, .of = choice, .environment = labels_[choice.environment]}};
-    const std::string text = prompt_of(p.problem, p.group.environment);
+    const RolloutRecipe& r = recipe_.rollout;
+    const bool think =
+        r.think && (r.think_share == 1 || static_cast<double>(draw.below(kShares)) < r.think_share * kShares);
+    const std::string text = prompt_of(p.problem, p.group.environment, think);
     p.thinking = engine::ends_in_think(text);
     p.group.question = p.problem.messages.back()["content"].get<std::string>();
     p.group.prompt = language_.tokenizer->encode(text, !language_.chat);
@@ -201,7 +206,16 @@ void Rollouts::judge(Posed& posed) {
   }
 }
 
-// Of all groups that were drawn, those that are replaced too: a mean over the others alone would flatter.
+// Of two right answers the shorter one earns more.
+void Rollouts::charge(Group& group) const {
+  for (Sample& s : group.answers) {
+    const double effort = static_cast<double>(s.ids.size()) / static_cast<double>(recipe_.rollout.tokens);
+    if (s.reward > 0) s.reward *= 1 - recipe_.rollout.effort_cost * effort;
+  }
+}
+
+// Of all groups that were drawn, those that are replaced too: a mean over the others alone would flatter. Rewards are
+// the environments', before effort is charged.
 void Rollouts::note(const std::vector<Posed>& posed, StepRollouts& out) {
   for (const Posed& p : posed) {
     const Group& group = p.group;
@@ -278,6 +292,7 @@ StepRollouts Rollouts::generate(int64_t step) {
     answer(step, posed);
     for (Posed& p : posed) judge(p);
     note(posed, out);
+    for (Posed& p : posed) charge(p.group);
     for (Posed& p : posed) {
       std::vector<Group>& to = !p.group.error.empty() ? failed : compares && p.group.alike() ? spare : out.groups;
       to.push_back(std::move(p.group));

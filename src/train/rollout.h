@@ -67,9 +67,10 @@ class Rollouts {
   };
   StepRollouts generate(int64_t step);
   std::vector<Posed> pose(int64_t step, int64_t first, int64_t count);
-  std::string prompt_of(const environments::Problem& problem, const std::string& environment) const;
+  std::string prompt_of(const environments::Problem& problem, const std::string& environment, bool think) const;
   void answer(int64_t step, std::vector<Posed>& posed);
   void judge(Posed& posed);
+  void charge(Group& group) const;
   void note(const std::vector<Posed>& posed, StepRollouts& out);
   void score(std::vector<Group>& groups);
   void route(std::vector<Group>& groups);

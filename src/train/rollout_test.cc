@@ -8,6 +8,7 @@
 #include <csignal>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "io/model_path.h"
@@ -330,6 +331,50 @@ TEST_F(RolloutTest, GroupsWithoutAnAdvantageAreDrawnAgain) {
   EXPECT_EQ(differ.metrics[0].at("refilled"), 0);
   EXPECT_EQ(differ.metrics[0].at("reward_command"), 0.5);
   EXPECT_GT(differ.metrics[0].at("norm"), 0);
+}
+
+// Of right answers the shorter ones earn more, so that a group that is all right still learns; the log has what the
+// judge said.
+TEST_F(RolloutTest, EffortCostsAShareOfTheReward) {
+  const std::string script = "while read -r l; do case \"$l\" in *problem*) echo '{\"prompt\": \"hi\"}';; ";
+  recipe_.rollout.environments = {"command:" + script + "*) echo '{\"reward\": 1}';; esac; done"};
+  recipe_.rollout.effort_cost = 0.5;
+  recipe_.steps = 1;
+  const Run run = train();
+  EXPECT_EQ(run.metrics[0].at("pass_at_1"), 1);
+  EXPECT_EQ(run.metrics[0].at("reward_command"), 1);
+  EXPECT_GT(run.metrics[0].at("norm"), 0);
+  std::set<size_t> lengths;
+  for (const auto& line : lines()) {
+    lengths.insert(line["completion_ids"].size());
+    EXPECT_NEAR(line["reward"], 1 - 0.5 * static_cast<double>(line["completion_ids"].size()) / 12, 1e-12);
+  }
+  EXPECT_GT(lengths.size(), 1u);
+}
+
+// Prompts of one step ask for thinking or not, by their share, whatever else is drawn.
+TEST_F(RolloutTest, AShareOfThePromptsAsksForThinking) {
+  recipe_.rollout.prompts = 24;
+  recipe_.rollout.answers = 2;
+  recipe_.rollout.think = true;
+  recipe_.steps = 1;
+  const auto thinking = [&](double share) {
+    recipe_.rollout.think_share = share;
+    recipe_.out = (folder_ / fmt::format("{}", share)).string();
+    train();
+    std::map<std::string, nlohmann::json> prompts;  // of each group
+    for (const auto& line : lines()) prompts[line["group"]] = line["prompt_ids"];
+    return prompts;
+  };
+  const auto all = thinking(1), none = thinking(0), half = thinking(0.5);
+  size_t asked = 0;
+  for (const auto& [group, prompt] : half) {
+    EXPECT_NE(all.at(group), none.at(group));
+    EXPECT_TRUE(prompt == all.at(group) || prompt == none.at(group)) << group;
+    asked += prompt == all.at(group);
+  }
+  EXPECT_GT(asked, 5u);
+  EXPECT_LT(asked, 19u);
 }
 
 // A group whose judge fails is counted and not trained; a judge that always fails ends the run.
