@@ -228,7 +228,7 @@ Action setup_run(Cli& cli) {
   cli.choice("--think", o->think, {"on", "off"}, "reasoning, if the model has it");
   cli.flag("--ignore-eos", o->ignore_eos, "go on after the end token");
   cli.flag("--json", o->json, "JSON: ids, text, reasoning, finish_reason, timings");
-  cli.option("--logprobs", o->logprobs, "log-probabilities in --json, N alternatives; -1: none");
+  cli.option("--logprobs", o->logprobs, "log-probabilities of N in --json; -1: none");
   o->sampling.declare(cli);
   cli.rare();
   cli.option("--stop TEXT", o->stop, "end the answer before this text");
