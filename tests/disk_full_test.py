@@ -102,6 +102,11 @@ class WithoutNamespaces(TrainCase):
 
         self.assertOneLine(self.train("steps=4", "checkpoint.every=1", "--resume", "auto", preexec_fn=limited), "state.safetensors")
         self.assertEqual(files_of(self.out / "checkpoints"), before)
+        # A copy of the process fails, and the run ends by it; a rank fails, and the others end by it.
+        for words in (("checkpoint.async=true",), ("--ranks", 2), ("--ranks", 2, "checkpoint.async=true")):
+            done = self.train("steps=4", "checkpoint.every=1", *words, "--resume", "auto", preexec_fn=limited)
+            self.assertOneLine(done, "state.safetensors")
+            self.assertEqual(files_of(self.out / "checkpoints"), before, words)
         self.trained("steps=4", "--resume", "auto")
 
     def test_a_limit_of_file_size_leaves_no_part_of_a_result(self):

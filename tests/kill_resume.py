@@ -4,7 +4,7 @@ usage: kill_resume.py BRAID [TRIES [RANKS]]
 Trains the hybrid of tests/data (Mamba, attention, latent experts, prediction block) on a generated source: once without
 interruption, then TRIES times (5) killed with SIGKILL at a random instant, and resumed with another split of the batch.
 Every second try is in BF16. Two of four tries are killed between two checkpoints, so that steps are lost; the others at
-any instant, also inside a save. Each kill must hit the run alive and in the middle of its steps, the resumed run must
+any instant, also inside a save. In every third try a copy of the process writes the checkpoints. Each kill must hit the run alive and in the middle of its steps, the resumed run must
 start right after the newest checkpoint, and the final checkpoints, their mean and the running mean must be equal byte for byte.
 Of several RANKS one is killed, any of them, and the others must end by themselves.
 """
@@ -57,9 +57,9 @@ def line(recipe, out, *more):
 
 
 def ranks_of(run):
-    """The first is `run` itself, which starts the others."""
+    """The first is `run` itself, which starts the others; after them come copies that write checkpoints."""
     with open(f"/proc/{run.pid}/task/{run.pid}/children", encoding="ascii") as children:
-        return [run.pid, *map(int, children.read().split())]
+        return [run.pid, *map(int, children.read().split())][:RANKS]
 
 
 def result_of(out):
@@ -75,9 +75,9 @@ def run(*arguments):
     return done
 
 
-def kill(recipe, out, dtype, after, delay, victim):
+def kill(recipe, out, words, after, delay, victim):
     """Kills rank `victim` of a run `delay` seconds after it printed step `after`. Returns the last step printed; None if the run was done."""
-    with start(*line(recipe, out, f"dtype={dtype}"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+    with start(*line(recipe, out, *words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         printed = ""
         while printed_steps(printed)[-1:] != [after]:
             text = child.stdout.readline()
@@ -98,13 +98,13 @@ def kill(recipe, out, dtype, after, delay, victim):
     return last
 
 
-def attempt(recipe, root, dtype, seconds, chance, between):
+def attempt(recipe, root, words, seconds, chance, between):
     """A killed run: its folder, its last step, and the step of its newest checkpoint."""
     for i in range(AGAIN):
         out = root / f"{len(list(root.iterdir()))}"
         after = EVERY * chance.randrange(1, STEPS // EVERY) + 1 if between else chance.randrange(EVERY + 1, STEPS - 1)
         delay = 0 if between else chance.uniform(0, seconds / STEPS)
-        last = kill(recipe, out, dtype, after, delay, chance.randrange(RANKS))
+        last = kill(recipe, out, words, after, delay, chance.randrange(RANKS))
         if last is None:
             continue
         saved = checkpoints(out)[-1]
@@ -131,10 +131,11 @@ def main():
             wanted[dtype] = result_of(root / dtype)
         for i in range(TRIES):
             dtype = ("f32", "bf16")[i % 2]
-            out, last, saved = attempt(recipe, root, dtype, seconds[dtype], chance, i // 2 % 2 == 0)
+            words = f"dtype={dtype}", f"checkpoint.async={'true' if i % 3 == 1 else 'false'}"
+            out, last, saved = attempt(recipe, root, words, seconds[dtype], chance, i // 2 % 2 == 0)
             lost += last - saved
             name = f"try {i} of seed {seed} ({dtype}, killed after step {last}, resumed from {saved})"
-            done = run(recipe, out, f"dtype={dtype}", "--resume", "auto", f"accumulate={chance.choice([n for n in (1, 2, 4) if n * RANKS <= BATCH])}")
+            done = run(recipe, out, *words, "--resume", "auto", f"accumulate={chance.choice([n for n in (1, 2, 4) if n * RANKS <= BATCH])}")
             if printed_steps(done.stdout) != list(range(saved + 1, STEPS + 1)):
                 sys.exit(f"{name}: the resumed run did steps {printed_steps(done.stdout)}")
             for file, data in result_of(out).items():

@@ -17,6 +17,30 @@ RECALL = "--recall" in sys.argv and not sys.argv.remove("--recall")
 ARMS = ["every target", "k = 8", "k = 4", "k = 3", "k = 4 by place", "no canaries"]
 
 
+class Huginn(Case):
+    def test_every_question_is_counted_once(self):
+        folder = self.new_folder() / "study"
+        words = "--steps", 2, "--rows", 4, "-t", 1
+        done = braid("repro", "huginn", "--dir", folder, "--json", *words, timeout=600)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        study = json.loads(done.stdout)
+        self.assertEqual([row["steps"] for row in study["depths"]], [0, 0, 1, 2, 4, 8, 16, 32, 64])
+        for row in study["depths"]:
+            self.assertEqual(sum(row["asked"]), 4 * 16)
+            self.assertAlmostEqual(row["accuracy"], sum(row["right"]) / 64)
+        steps = {row["exit"]: row["steps"] for row in study["exits"]}
+        self.assertEqual(steps["never"], 32)
+        for rule in ("kl", "latent", "entropy", "argmax"):
+            self.assertTrue(1 <= steps[rule] < 32, steps)
+        self.assertEqual(study["exits"][0]["accuracy"], study["depths"][-2]["accuracy"])  # both of 32 steps
+        self.assertEqual(study["drafts"]["same"], study["drafts"]["texts"])
+        table = list(csv.DictReader((folder / "huginn.csv").read_text().splitlines()))
+        self.assertEqual([int(r["right"]) for r in table if r["steps"] == "64"], study["depths"][-1]["right"], table[0])
+        self.assertIn("8 hops", (folder / "huginn.svg").read_text())
+        self.assertOneLine(braid("repro", "huginn", "--dir", folder), "already exists")
+        self.assertOneLine(braid("repro", "huginn", "--dir", folder / "x", "--rows", 0), "--rows")
+
+
 class Goldfish(Case):
     def study(self, folder, *words):
         done = braid("repro", "goldfish", "--dir", folder, "--json", *words, timeout=1800)

@@ -29,6 +29,7 @@ const Command kCommands[] = {
     {"repro nvrar", "NVRAR's published times against the simulation's", &setup_repro_nvrar, "comm"},
     {"repro goldfish", "what goldfish loss keeps from being memorised", &setup_repro_goldfish, "training"},
     {"repro gemstones", "a scaling law of small models against a known entropy", &setup_repro_gemstones, "training"},
+    {"repro huginn", "recurrent depth: right answers by steps, early exits, drafts", &setup_repro_huginn, "training"},
     {"repro eda", "quality of logic synthesis by recipe, predicted", &setup_repro_eda, "graphs"},
     {"repro gnn-fusion", "what each rewrite of a graph network's step saves", &setup_repro_gnn_fusion, "graphs"},
     {"repro pccl", "PCCL's published speedups against the simulation's", &setup_repro_pccl, "comm"},

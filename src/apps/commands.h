@@ -35,6 +35,7 @@ Action setup_repro_alcop(Cli& cli);
 Action setup_repro_axonn(Cli& cli);
 Action setup_repro_eda(Cli& cli);
 Action setup_repro_gemstones(Cli& cli);
+Action setup_repro_huginn(Cli& cli);
 Action setup_repro_gnn_fusion(Cli& cli);
 Action setup_repro_goldfish(Cli& cli);
 Action setup_repro_megatron_moe(Cli& cli);

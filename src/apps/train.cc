@@ -73,7 +73,7 @@ train::Watcher printer(const TrainArgs& o, report::Progress& progress) {
     progress.wipe();
     say(o.json ? train::json_of(log) : train::line_of(log));
   };
-  return {.progress = [&progress](int64_t done) { progress.at(done); }, .step = line, .held_out = line};
+  return {.progress = [&progress](int64_t done) { progress.at(done); }, .step = line, .held_out = line, .saved = line};
 }
 
 // Resumes from a checkpoint; prints each difference that --force overrides.

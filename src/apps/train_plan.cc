@@ -169,6 +169,7 @@ Plan make_plan(const train::Recipe& recipe, int ranks) {
   plan.memory.row("gradients, FP32", plan.state.gradients);
   plan.memory.row("moments, FP32", plan.state.moments);
   plan.memory.row("running mean, FP32", plan.state.mean);
+  plan.memory.row("what changes while checkpoint.async writes it", plan.state.snapshot);
   activations(recipe, config, plan.part, plan.step, plan.memory);
   plan.needed = plan.state.sum() + static_cast<double>(plan.step.arena.bytes);
   return plan;

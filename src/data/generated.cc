@@ -251,6 +251,54 @@ class Recall final : public Source {
   uint64_t seed_;
 };
 
+class Hops final : public Source {
+ public:
+  Hops(const GeneratorSpec& spec, const RowRules& rules, uint64_t seed)
+      : symbols_(in_range("states", spec.states > 0 ? spec.states : 10, 2, std::min(rules.length - 2, int64_t{1024}),
+                          "a longer row")),
+        hops_(in_range("hops", spec.hops, 1, (rules.vocabulary - 1 - symbols_ - symbols_ * symbols_) / symbols_,
+                       "a larger vocabulary, or fewer states")),
+        queries_((rules.length - symbols_) / 2),
+        seed_(seed) {}
+
+  int64_t rows() const override { return 0; }
+  void row(int64_t index, RowWriter& out) const override {
+    Draws draws(seed_, index);
+    auto& [ids, next, order] = out.scratch();
+    permute(draws, next);
+    permute(draws, order);
+    ids.assign(1, 0);
+    for (const int64_t symbol : order)
+      ids.push_back(static_cast<int32_t>(1 + symbol * symbols_ + next[static_cast<size_t>(symbol)]));
+    for (int64_t n = 0; n < queries_; ++n) {
+      const int64_t hops = draws.below(hops_), start = draws.below(symbols_);
+      int64_t at = start;
+      for (int64_t i = 0; i <= hops; ++i) at = next[static_cast<size_t>(at)];
+      ids.push_back(static_cast<int32_t>(1 + (symbols_ + hops) * symbols_ + start));
+      ids.push_back(static_cast<int32_t>(1 + (symbols_ + hops_) * symbols_ + at));
+    }
+    out.add(ids, 0, std::ssize(ids) - 1);
+  }
+
+  // Of the permutation, the order of its pairs and the questions; an answer follows from what is before it.
+  std::optional<double> entropy_floor() const override {
+    const double ask = std::log(static_cast<double>(hops_ * symbols_));
+    const double nats = 2 * std::lgamma(static_cast<double>(symbols_) + 1) + static_cast<double>(queries_) * ask;
+    return nats / static_cast<double>(symbols_ + 2 * queries_);
+  }
+
+ private:
+  void permute(Draws& draws, std::vector<int64_t>& values) const {
+    values.resize(static_cast<size_t>(symbols_));
+    std::iota(values.begin(), values.end(), int64_t{0});
+    for (int64_t n = 0; n < symbols_; ++n)
+      std::swap(values[static_cast<size_t>(n)], values[static_cast<size_t>(n + draws.below(symbols_ - n))]);
+  }
+
+  int64_t symbols_, hops_, queries_;
+  uint64_t seed_;
+};
+
 }  // namespace
 
 std::unique_ptr<Source> make_generated(const std::string& kind, const GeneratorSpec& spec, const RowRules& rules,
@@ -258,8 +306,9 @@ std::unique_ptr<Source> make_generated(const std::string& kind, const GeneratorS
   if (kind == "markov") return std::make_unique<Markov>(spec, rules, seed);
   if (kind == "pcfg") return std::make_unique<Pcfg>(spec, rules, seed);
   if (kind == "modular") return std::make_unique<Modular>(spec, rules, seed);
-  CHECK(kind == "recall", "{}", kind);
-  return std::make_unique<Recall>(spec, rules, seed);
+  if (kind == "recall") return std::make_unique<Recall>(spec, rules, seed);
+  CHECK(kind == "hops", "{}", kind);
+  return std::make_unique<Hops>(spec, rules, seed);
 }
 
 }  // namespace braid::data

@@ -88,6 +88,32 @@ TEST(Generated, QueriesRecallTheirValues) {
   EXPECT_NEAR(*source->entropy_floor(), nats / 40, 1e-12);
 }
 
+TEST(Generated, HopsFollowTheirPermutation) {
+  constexpr int32_t kSymbols = 6, kMost = 4, kLength = 20;
+  const RowRules rules{.length = kLength + 1, .vocabulary = 1 + kSymbols * (kSymbols + kMost + 1)};  // no room to spare
+  const auto source = make_generated("hops", {.states = kSymbols, .hops = kMost}, rules, 3);
+  const Batch batch = rows_of(*source, rules, 50);
+  ASSERT_EQ(std::ssize(batch.targets), 50 * kLength);  // an odd token is left out
+  std::map<int32_t, int> seen;
+  for (int64_t row = 0; row < 50; ++row) {
+    EXPECT_EQ(batch.ids[static_cast<size_t>(row * kLength)], 0);
+    const int32_t* to = batch.targets.data() + row * kLength;
+    std::map<int32_t, int32_t> next;
+    for (int i = 0; i < kSymbols; ++i) EXPECT_TRUE(next.emplace((to[i] - 1) / kSymbols, (to[i] - 1) % kSymbols).second);
+    for (int i = kSymbols; i < kLength; i += 2) {
+      const int32_t question = to[i] - 1 - kSymbols * kSymbols, hops = question / kSymbols;
+      int32_t at = question % kSymbols;
+      for (int32_t n = 0; n <= hops; ++n) at = next.at(at);
+      EXPECT_EQ(to[i + 1] - 1 - kSymbols * (kSymbols + kMost), at) << row << " " << i;
+      ++seen[hops];
+    }
+  }
+  EXPECT_EQ(seen.size(), static_cast<size_t>(kMost));
+  EXPECT_EQ(seen.rbegin()->first, kMost - 1);
+  const double nats = 2 * std::lgamma(kSymbols + 1) + 7 * std::log(kSymbols * kMost);
+  EXPECT_NEAR(*source->entropy_floor(), nats / kLength, 1e-12);
+}
+
 // Sentences of four tokens over few symbols: the entropy of whole sentences can be estimated by counting.
 TEST(Generated, AGrammarHasTheEntropyOfItsDerivations) {
   const RowRules rules{.length = 4, .vocabulary = 4};
@@ -118,6 +144,9 @@ TEST(Generated, TooSmallVocabulariesAndRowsAreNamed) {
   EXPECT_NE(error("pcfg", {.states = 3}).find("[data.rules]"), std::string::npos);
   EXPECT_EQ(error("pcfg", {.depth = 5}), "[length] a row is too short for a sentence; got 16; expected 32 or more");
   EXPECT_NE(error("recall", {.pairs = 9}).find("[data.pairs]"), std::string::npos);
+  EXPECT_EQ(error("hops", {.states = 3, .hops = 3}),
+            "[data.hops] is out of range; got 3; expected 1 to 2; try a larger vocabulary, or fewer states");
+  EXPECT_NE(error("hops", {.states = 15}).find("[data.states]"), std::string::npos);
 }
 
 }  // namespace

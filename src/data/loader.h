@@ -9,7 +9,7 @@
 //   indexed  Megatron's PREFIX.bin and PREFIX.idx, or a .bin of llm.c
 //   ids      I64 tensor `batches` [N, B, T+1] of a safetensors file: step s reads batches[s % N], whole
 //   preference, rollouts    answers to prompts, in pairs or rated: a row is a pair or an answer (answers.h)
-//   markov, pcfg, modular, recall    generated, of known entropy (generated.h)
+//   markov, pcfg, modular, recall, hops    generated, of known entropy (generated.h)
 #pragma once
 #include <cstdint>
 #include <filesystem>

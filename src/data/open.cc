@@ -47,8 +47,8 @@ int64_t agree(const char* word, int64_t asked, int64_t stored, const std::string
 
 }  // namespace
 
-const std::vector<std::string> kKinds{"text",     "jsonl",  "indexed", "ids",     "preference",
-                                      "rollouts", "markov", "pcfg",    "modular", "recall"};
+const std::vector<std::string> kKinds{"text",   "jsonl", "indexed", "ids",    "preference", "rollouts",
+                                      "markov", "pcfg",  "modular", "recall", "hops"};
 
 class Opener {
  public:

@@ -65,13 +65,22 @@ Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
   // Routers compute in FP32, as transformers': rounding would choose other experts.
   const bool wide = x.dtype() == DType::f32 || w.role == ParamRole::router;
+  // Which expert wins a near tie decides the rest of a run: training in FP32 follows the logits, not the order of sums.
+  const bool train = packed(run), ranked = train && w.role == ParamRole::router && x.dtype() == DType::f32;
   taped(
       run.ctx, "linear", {.in = {x}, .out = {y}, .saved_weights = {x}, .trains = static_cast<bool>(w.grad)},
-      [x = Ref(x), y = Ref(y), &w, bias, low, wide, sums_y, train = packed(run), codes = run.codes()](Ctx& c) {
+      [x = Ref(x), y = Ref(y), &w, bias, low, wide, sums_y, train, ranked, codes = run.codes()](Ctx& c) {
         const View b = bias && (!sums_y || sums_y->rank() == 0) ? vector_of(*bias) : View();
         const Tensor own = wide && x.view().dtype != DType::f32 ? widened(c, x.view()) : Tensor();
         const View operand = own ? own.view() : x.view();
-        product(c, low, LinearFwd{.x = operand, .w = w.value, .bias = b, .y = y.mut(), .train = train, .codes = codes});
+        product(c, low,
+                LinearFwd{.x = operand,
+                          .w = w.value,
+                          .bias = b,
+                          .y = y.mut(),
+                          .train = train,
+                          .codes = codes,
+                          .wide_sums = ranked});
         if (sums_y && !c.dry) sums_y->all_reduce(flat(y.view()), flat(y.mut())).wait();
       },
       [x = Ref(x), y = Ref(y), &w, low, wide, sums_dx, seqs = &run.rows()](Ctx& c, Tape& tape) {

@@ -118,10 +118,21 @@ std::string line_of(const HeldOutLog& log) {
   return text;
 }
 
+std::string line_of(const SavedLog& log) {
+  return fmt::format("checkpoint of step {} written in {:.2f} s, training paused for {:.1f} ms", log.step, log.written,
+                     1e3 * log.paused);
+}
+
 std::string json_of(const HeldOutLog& log) {
   nlohmann::ordered_json j = {{"step", log.step}, {"held_out_loss", log.loss}};
   for (const auto& [name, value] : log.metrics) j[fmt::format("held_out_{}", name)] = value;
   if (log.ema_loss) j["ema_held_out_loss"] = *log.ema_loss;
+  return j.dump();
+}
+
+std::string json_of(const SavedLog& log) {
+  const nlohmann::ordered_json j = {
+      {"step", log.step}, {"checkpoint_paused_ms", 1e3 * log.paused}, {"checkpoint_written_ms", 1e3 * log.written}};
   return j.dump();
 }
 
@@ -198,6 +209,10 @@ void Log::held_out(const HeldOutLog& log) {
     values.emplace_back(fmt::format("held_out_{}", name), static_cast<float>(value));
   if (log.ema_loss) values.emplace_back("ema_held_out_loss", static_cast<float>(*log.ema_loss));
   events_->scalars(log.step, now(), values);
+}
+
+void Log::saved(const SavedLog& log) {
+  if (jsonl_) append_lines(json_of(log) + "\n", jsonl_, jsonl_path_);
 }
 
 void Log::draw() const {

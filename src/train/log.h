@@ -40,10 +40,18 @@ struct HeldOutLog {
   std::optional<double> ema_loss{};                       // of the running mean of the weights
 };
 
+// A checkpoint that a copy of the process wrote (checkpoint.async).
+struct SavedLog {
+  int64_t step = 0;
+  double paused = 0, written = 0;  // seconds: training stood still, and until the checkpoint was there
+};
+
 std::string line_of(const StepLog& log);
 std::string line_of(const HeldOutLog& log);
+std::string line_of(const SavedLog& log);
 std::string json_of(const StepLog& log);
 std::string json_of(const HeldOutLog& log);
+std::string json_of(const SavedLog& log);
 
 // Error when a log would replace a file that is not a log, or its folder is outside of `out` and missing.
 void check_logs(const std::filesystem::path& out, const LogRecipe& recipe);
@@ -63,6 +71,7 @@ class Log {
 
   void step(const StepLog& log);
   void held_out(const HeldOutLog& log);
+  void saved(const SavedLog& log);
   void draw() const;  // loss.svg
 
  private:

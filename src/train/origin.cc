@@ -273,11 +273,14 @@ StateBytes state_bytes(const Recipe& recipe, double trained, const StateShares& 
   add(trained - shares.experts.values, shares.dense);
   add(shares.experts.values, shares.experts);
   const double gradients = zero < 2 ? trained : in_pass + summed, weights = zero < 3 ? trained : in_pass;
-  return {.masters = 4 * weights,
-          .working = recipe.dtype == "bf16" ? 2 * weights : 0,
-          .gradients = 4 * gradients,
-          .moments = 8 * (zero < 1 ? trained : part),
-          .mean = recipe.ema_decay > 0 ? 4 * (zero < 3 ? trained : part) : 0};
+  StateBytes bytes{.masters = 4 * weights,
+                   .working = recipe.dtype == "bf16" ? 2 * weights : 0,
+                   .gradients = 4 * gradients,
+                   .moments = 8 * (zero < 1 ? trained : part),
+                   .mean = recipe.ema_decay > 0 ? 4 * (zero < 3 ? trained : part) : 0};
+  if (recipe.checkpoint.async && recipe.checkpoint.every > 0)
+    bytes.snapshot = bytes.masters + bytes.moments + bytes.mean;
+  return bytes;
 }
 
 void need_memory(double state, double passes, int64_t available) {

@@ -28,8 +28,9 @@ std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& 
 // Bytes of a run besides its passes, on each of its ranks.
 struct StateBytes {
   double masters = 0, working = 0, gradients = 0, moments = 0,
-         mean = 0;  // working: the rounded copy that products read
-  double sum() const { return masters + working + gradients + moments + mean; }
+         mean = 0,   // working: the rounded copy that products read
+      snapshot = 0;  // what changes while checkpoint.async writes it
+  double sum() const { return masters + working + gradients + moments + mean + snapshot; }
 };
 // How ranks divide them (parallel.zero, or z of a grid): of the values that a rank has, and of those of its experts
 // where other ranks divide these, the ranks, the largest layer's and those of no layer, which a pass has whole.

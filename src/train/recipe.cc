@@ -34,12 +34,13 @@ void each_data_word(D& d, Visit& visit) {
   visit("data.blend", d.blend, "instead of path: several, or generated kinds, with their weights");
   visit("data.validation", d.validation, kFraction, "share of the documents that is held out");
   visit("data.shuffle", d.shuffle, "false: rows in the order of the data");
-  visit("data.states", d.generator.states, kCount, "markov, pcfg, recall: symbols; 0: what fits");
+  visit("data.states", d.generator.states, kCount, "markov, pcfg, recall, hops: symbols; 0: what fits");
   visit("data.branch", d.generator.branch, kFromOne, "markov: steps from a state");
   visit("data.depth", d.generator.depth, kFromOne, "pcfg: depth of a sentence's tree");
   visit("data.rules", d.generator.rules, kFromOne, "pcfg: rules of a symbol");
   visit("data.modulus", d.generator.modulus, kFromOne, "modular: a op b = c modulo this number");
   visit("data.pairs", d.generator.pairs, kFromOne, "recall: keys with a value each");
+  visit("data.hops", d.generator.hops, kFromOne, "hops: most steps from a symbol to the answer");
 }
 
 template <class G, class Visit>
@@ -243,6 +244,7 @@ void each_word(R& r, Visit&& visit) {
   visit("checkpoint.keep_every", r.checkpoint.keep_every, kCount, "those at multiples of this many steps are kept too");
   visit("checkpoint.merge", r.checkpoint.merge, kCount,
         "at the end, write the mean of this many of the last, not counting those of signals");
+  visit("checkpoint.async", r.checkpoint.async, "true: written by a copy of the process while training goes on");
   visit("log.every", r.log.every, kFromOne, "steps between lines");
   visit("log.hash_every", r.log.hash_every, kCount, "steps between 64-bit hashes of all weights; 0: none");
   visit("log.jsonl", r.log.jsonl, Choices{}, "file of one object per line, as --json prints them");

@@ -58,6 +58,7 @@ struct CheckpointRecipe {
   int64_t keep = 2;        // latest checkpoints
   int64_t keep_every = 0;  // steps; checkpoints at multiples of it are never deleted
   int64_t merge = 0;       // at the end, the mean of this many of the latest, which are retained, is written as well
+  bool async = false;      // a copy of the process writes them while training goes on (forked_writer.h)
 };
 
 struct LogRecipe {

@@ -142,6 +142,7 @@ void Trainer::load_parts(const std::filesystem::path& checkpoint) {
 
 Outcome Trainer::train(const Watcher& watcher) {
   const Recipe& r = recipe_;
+  watcher_ = &watcher;
   if (leads()) log_ = std::make_unique<Log>(r.out, r.log, progress_.step);
   const auto due = [&](int64_t every) { return every > 0 && progress_.step % every == 0; };
   const int64_t first = progress_.step + 1;  // is logged too: a run that is silent for minutes looks stuck
@@ -157,6 +158,7 @@ Outcome Trainer::train(const Watcher& watcher) {
       if (log_) log_->held_out(held);
       if (watcher.held_out) watcher.held_out(held);
     }
+    tell_saved(false);
     if (due(r.checkpoint.every)) save();
   };
   try {
@@ -164,6 +166,7 @@ Outcome Trainer::train(const Watcher& watcher) {
   } catch (const sys::Interrupted&) {  // of a step that has not begun
   }
   save();
+  tell_saved(true);
   const bool finished = progress_.step == r.steps;
   if (finished && mean_.kept()) {
     if (mesh_ && (mesh_->divides_model() || mesh_->divides_weights())) {
@@ -324,9 +327,30 @@ double Trainer::held_out_loss() {
 void Trainer::save() {
   if (std::exchange(saved_, progress_.step) == progress_.step) return;
   if (mesh_ && (mesh_->divides_state() || mesh_->divides_model())) return save_whole();
-  if (!leads()) return;
-  checkpoints_.save(arrays(), progress_, recipe_, manifest_of(recipe_, facts_, recipe_.out));
+  if (leads()) write(arrays());
+}
+
+void Trainer::write(const Arrays& arrays) {
+  const auto save = [&] { checkpoints_.save(arrays, progress_, recipe_, manifest_of(recipe_, facts_, recipe_.out)); };
+  if (recipe_.checkpoint.async) {
+    const auto begin = std::chrono::steady_clock::now();
+    tell_saved(true);
+    writer_.start(save);
+    writing_ = {.step = progress_.step,
+                .paused = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
+  } else {
+    save();
+  }
   log_->draw();
+}
+
+// Throws what the writer could not do: a full disk ends the run at the next step.
+void Trainer::tell_saved(bool wait) {
+  const std::optional<double> seconds = writer_.finished(wait);
+  if (!seconds) return;
+  writing_.written = *seconds;
+  if (log_) log_->saved(writing_);
+  if (watcher_ && watcher_->saved) watcher_->saved(writing_);
 }
 
 // Of what all ranks have.
@@ -343,10 +367,7 @@ void Trainer::save_whole() {
   std::vector<float> values = assemble(held, weights), first = assemble(optimizer_.first(), state),
                      second = assemble(optimizer_.second(), state), mean;
   if (mean_.kept()) mean = assemble(mean_.values(), weights);
-  if (!leads()) return;
-  checkpoints_.save({whole, values, first, second, mean}, progress_, recipe_,
-                    manifest_of(recipe_, facts_, recipe_.out));
-  log_->draw();
+  if (leads()) write({whole, values, first, second, mean});
 }
 
 Arrays Trainer::arrays() {

@@ -10,6 +10,7 @@
 
 #include "core/ctx.h"
 #include "train/checkpoint.h"
+#include "train/forked_writer.h"
 #include "train/log.h"
 #include "train/mesh.h"
 #include "train/objective.h"
@@ -19,12 +20,13 @@
 
 namespace braid::train {
 
-// Callbacks for every step, for logged ones (the first of this process, multiples of log.every and the last) and for
-// held-out losses.
+// Callbacks for every step, for logged ones (the first of this process, multiples of log.every and the last), for
+// held-out losses and for checkpoints that were written meanwhile.
 struct Watcher {
   std::function<void(int64_t done)> progress{};
   std::function<void(const StepLog&)> step{};
   std::function<void(const HeldOutLog&)> held_out{};
+  std::function<void(const SavedLog&)> saved{};
 };
 
 enum class Outcome { finished, stopped };  // stopped: by a signal, with a checkpoint
@@ -56,6 +58,8 @@ class Trainer {
   bool leads() const { return !mesh_ || mesh_->first(); }  // writes the files of the run
   Arrays arrays();
   void save_whole();
+  void write(const Arrays& arrays);
+  void tell_saved(bool wait);
   void load_parts(const std::filesystem::path& checkpoint);
   std::vector<Range> own_elements() const;  // of the masters' arrays that its optimiser updates
   std::vector<Range> own_values() const;    // of the weights that it has between passes
@@ -72,9 +76,12 @@ class Trainer {
   Progress progress_;
   std::unique_ptr<Log> log_;  // where this leads
   Sums sums_;
-  std::vector<Range> parts_;  // of the batch: rows, a part each
-  double roof_flops_ = 0;     // of this machine; 0 for a toy model
-  int64_t saved_ = -1;        // step of the last checkpoint
+  std::vector<Range> parts_;          // of the batch: rows, a part each
+  double roof_flops_ = 0;             // of this machine; 0 for a toy model
+  int64_t saved_ = -1;                // step of the last checkpoint
+  ForkedWriter writer_;               // of checkpoints, with checkpoint.async
+  SavedLog writing_;                  // what it writes
+  const Watcher* watcher_ = nullptr;  // during train()
 };
 
 }  // namespace braid::train

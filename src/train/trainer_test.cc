@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <map>
 
 #include "data/batch.h"
 #include "io/atomic_folder.h"
@@ -285,6 +286,29 @@ TEST_F(TrainerTest, AResumedRunHasTheSameBits) {
       fs::remove_all(recipe_.out);
     }
   }
+}
+
+// Training goes on while a copy of the process writes: what is saved is the step at which it was asked for.
+TEST_F(TrainerTest, ACopyOfTheProcessWritesTheSameCheckpoints) {
+  recipe_.checkpoint = {.every = 2, .keep = 9, .merge = 3};
+  recipe_.log.jsonl = "log.jsonl";
+  const auto files_of = [&] {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(recipe_.out) / "checkpoints")) {
+      if (entry.is_regular_file() && entry.path().filename() != "recipe.toml")
+        files[entry.path().string()] = sys::read_file(entry.path());
+    }
+    files["merged"] = sys::read_file(fs::path(recipe_.out) / "merged" / "model.safetensors");
+    return files;
+  };
+  const auto whole = train(recipe_);
+  const auto files = files_of();
+  fs::remove_all(recipe_.out);
+  recipe_.checkpoint.async = true;
+  expect_same(train(recipe_), whole);
+  EXPECT_EQ(files_of(), files);
+  EXPECT_EQ(lines_of(fs::path(recipe_.out) / "log.jsonl").size(), 6u + 3u);  // steps, and checkpoints
+  expect_same(train(recipe_, checkpoint(4)), whole);
 }
 
 // Zeros of the layers' matrices stay, with their moments; all else is trained, zero or not. A step that only masked its

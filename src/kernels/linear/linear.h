@@ -15,6 +15,7 @@ struct LinearFwd {
   MutView y{};         // [T, N] F32 or BF16
   bool train = false;  // many rows, weights used for this step only: packed operands, their own class (math/packed.h)
   CodeDots codes = CodeDots::none;  // the class allowed for quantised weights
+  bool wide_sums = false;           // sums of F32 operands in FP64: for results that are ranked
   static constexpr const char* name = "linear_fwd";
   static constexpr auto fields() {
     return std::tuple{in("x", &LinearFwd::x, "T K"), in("w", &LinearFwd::w, "N K"),

@@ -28,6 +28,10 @@ const char* linear_a8_supports(const LinearFwd& op);
 int64_t linear_a8_workspace(const LinearFwd& op, int threads);
 void linear_fwd_a8(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
 
+// With sums in FP64.
+const char* linear_wide_sums_supports(const LinearFwd& op);
+void linear_fwd_wide_sums(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
+
 // On packed operands (math/packed.h), forward and backward.
 const char* linear_packed_supports(packed::Class c, const LinearFwd& op);
 const char* linear_packed_supports(packed::Class c, const LinearBwdData& op);

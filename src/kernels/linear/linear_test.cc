@@ -353,6 +353,40 @@ void stay_within(packed::Class c, const Op& op, int threads, int times) {
       << Op::name << ", " << threads << " threads";
 }
 
+// Ones among thousands of large values that cancel: FP32 sums lose them whatever their order, FP64 sums round once.
+TEST(Linear, WideSumsRoundOnce) {
+  for (const Case& c : {Case{1, 1, 1}, {9, 17, 83}, {20, 6, 2688}}) {
+    TestTensor x(DType::f32, {c.tokens, c.depth}, 1), w(DType::f32, {c.rows, c.depth}, 2),
+        y(DType::f32, {c.tokens, c.rows}, 3), again(DType::f32, {c.tokens, c.rows}, 4);
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      for (int64_t k = 0; k < c.depth; ++k) x.mut().as<float>(t)[k] *= k % 3 == 0 ? 1e6f : 1.0f;
+    }
+    const auto compute = [&](const View& from, const MutView& to, int threads) {
+      const LinearFwd op{.x = from, .w = dense_weight(w.view()), .y = to, .train = true, .wide_sums = true};
+      Arena arena;
+      Ctx ctx{.arena = arena, .threads = threads};
+      ASSERT_STREQ(choose(ctx, op).name, "wide_sums");
+      braid::run(ctx, op);
+    };
+    compute(x.view(), y.mut(), 3);
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      for (int64_t n = 0; n < c.rows; ++n) {
+        double sum = 0, most = 0;
+        for (int64_t k = 0; k < c.depth; ++k) {
+          const double product =
+              static_cast<double>(x.view().as<float>(t)[k]) * static_cast<double>(w.view().as<float>(n)[k]);
+          sum += product;
+          most += std::abs(product);
+        }
+        const double got = static_cast<double>(y.view().as<float>(t)[n]);
+        EXPECT_NEAR(got, sum, 0x1p-24 * std::abs(sum) + 1e-14 * most) << t << " " << n << " of depth " << c.depth;
+      }
+      compute(x.view().slice(0, t, 1), again.mut().slice(0, t, 1), 1);
+    }
+    EXPECT_EQ(std::memcmp(y.view().data, again.view().data, static_cast<size_t>(y.view().bytes())), 0);
+  }
+}
+
 // Few operations use fewer threads than the workspace is for, once all threads; a last pass has fewer tokens than the
 // others; without tokens there are no products.
 TEST(Linear, TrainingProductsStayInTheirWorkspace) {

@@ -27,18 +27,30 @@ HWY_INLINE FloatVec gated(FloatTag d, const X* x, const Z* z, int64_t i, int64_t
   return hn::Mul(v, sigmoid_times(d, gate, gate));
 }
 
+// 1 / sqrt(mean(v^2) + eps) with FP64 sums: its error multiplies every channel, and the pass waits for memory anyway.
+template <class X, class Z>
+float reciprocal_root(const X* x, const Z* z, int64_t size, float eps) {
+  const FloatTag d;
+  const hn::Repartition<double, FloatTag> wide;
+  const hn::Half<FloatTag> half;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto low = hn::Zero(wide), high = low;
+  for (int64_t i = 0; i < size; i += lanes) {
+    const FloatVec v = gated(d, x, z, i, HWY_MIN(lanes, size - i));
+    const auto a = hn::PromoteTo(wide, hn::LowerHalf(half, v)), b = hn::PromoteTo(wide, hn::UpperHalf(half, v));
+    low = hn::MulAdd(a, a, low);
+    high = hn::MulAdd(b, b, high);
+  }
+  const double sum = hn::GetLane(hn::SumOfLanes(wide, hn::Add(low, high)));
+  return static_cast<float>(1 / std::sqrt(sum / static_cast<double>(size) + static_cast<double>(eps)));
+}
+
 // One group of `size` channels of one token.
 template <class X, class Z, class Y>
 float norm_group(const X* x, const Z* z, const float* w, Y* y, int64_t size, float eps, const float* given) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  FloatVec squares = hn::Zero(d);
-  for (int64_t i = 0; !given && i < size; i += lanes) {
-    const FloatVec v = gated(d, x, z, i, HWY_MIN(lanes, size - i));
-    squares = hn::MulAdd(v, v, squares);
-  }
-  const float sum = hn::GetLane(hn::SumOfLanes(d, squares));
-  const float r = given ? *given : 1.0f / std::sqrt(sum / static_cast<float>(size) + eps);
+  const float r = given ? *given : reciprocal_root(x, z, size, eps);
   const FloatVec scale = hn::Set(d, r);
   for (int64_t i = 0; i < size; i += lanes) {
     const int64_t n = HWY_MIN(lanes, size - i);
