@@ -1,4 +1,4 @@
-# cmake --install: the binary, its man page and its completions, which it prints itself.
+# cmake --install: the binary, its man page and its completions, which it prints itself; tiny; the pages of docs/.
 include(GNUInstallDirs)
 install(TARGETS braid RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(CODE "
@@ -16,4 +16,5 @@ install(CODE "
 if(EXISTS ${CMAKE_SOURCE_DIR}/models/tiny)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/models/tiny DESTINATION ${CMAKE_INSTALL_DATADIR}/braid/models)
 endif()
-install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -145,7 +145,7 @@ class Calibration(Case):
         for words, says in ((("--method", "gptq"), "needs calibration data"), (("--bits", "5"), "needs calibration data"),
                             ((*data, "--bits", "17"), "not a budget"), ((*data, "--bits", "nan"), "--bits"),
                             ((*data, "--format", "int4", "--bits", "2"), "at least"),
-                            ((*data, "--samples", "4"), "rtn rounds without samples"),
+                            ((*data, "--samples", "4"), "[--samples] is of calibration, and --method rtn has none"),
                             ((*data, "--method", "gptq", "--samples", "0"), "--samples"),
                             ((*data, "--method", "gptq", "--length", "100000"), "positions"),
                             ((*data, "--method", "auto", "--samples", "3"), "at least 4")):

@@ -162,7 +162,7 @@ class AtATerminal(Case):
             file.write("{% for m in messages %}{{ m.content.split('</think>')[-1] }}\n{% endfor %}")
         chat = self.chat(folder, "-n", "2")
         self.assertIn("[think] this model's chat template has no switch for thinking", chat.say("/think on"))
-        self.assertIn("thinking is off", chat.say("/think off"))
+        self.assertIn("has no switch for thinking: off changes nothing", chat.say("/think off"))
         self.assertIn("2 tokens, ", chat.say("Hello!"))
 
     def test_pasted_lines_are_one_message(self):

@@ -108,6 +108,36 @@ class Refusals(Case):
         for words in (("tokenize", "tiny", "-f", ""), ("data", "tokenize", ""), ("new", ""), ("train", ""), ("law", "fit", "")):
             self.assertNotIn("[]", self.refusal_of(*words))
 
+    def test_tiny_is_the_model_that_ships(self):
+        folder = self.new_folder()
+        done = braid("quantize", "tiny", "tiny", cwd=folder)
+        self.assertRefused(done, "[tiny] is the name of the model that ships with Braid", "try ./tiny")
+        note = "note: tiny is the model that ships with Braid; the folder here is ./tiny\n"
+        self.assertEqual(braid("info", "tiny", cwd=folder).stderr, "")
+        (folder / "tiny").mkdir()
+        self.assertEqual(braid("info", "tiny", cwd=folder).stderr, "")
+        (folder / "tiny" / "config.json").write_text("{}")
+        self.assertEqual(braid("info", "tiny", cwd=folder).stderr, note)
+        self.assertNotIn(note, braid("info", "./tiny", cwd=folder).stderr)
+
+    def test_options_are_named_as_typed(self):
+        for words, says in ((("bench", "--drafts", "50,150"), "[--drafts] out of range; got 150; expected 0 to 100"),
+                            (("bench", "--drafts", "-1"), "[--drafts] out of range; got -1; expected 0 to 100"),
+                            (("bench", "--drafts", "50", "-n", "0"), "[--n-gen] out of range; got 0; expected 2 to"),
+                            (("bench", "--drafts", "50", "-n", "8,16"), "[--n-gen] is a list, and --drafts takes one value; got 8,16"),
+                            (("bench", "--drafts", "50", "-b", "1,2"), "[--batch] is a list"),
+                            (("bench", "--draft-model", "tiny", "-p", "8,16"), "[--n-prompt] is a list, and --draft-model takes"),
+                            (("bench", "--drafts", "50", "-d", "8"), "[--n-depth] does not apply to --drafts; got 8; expected 0"),
+                            (("data", "bpe", __file__, "--vocab", "5", "-o", "x"), "[--vocab] out of range; got 5"),
+                            (("data", "bpe", __file__, "--special", "a,a", "-o", "x"), "[--special] an added token is"),
+                            (("run", "--ids", "1,99999"), "[--ids] out of range; got 99999; expected 0 to 2047"),
+                            (("run", "-p", "a", "--seed", "-1"), "[--seed] out of range; got -1"),
+                            (("template", "tiny", "--now", "x"), "[--now] is not a date; got x"),
+                            (("comm", "bench", "--algorithm", "rign"), "[--algorithm] all_reduce has no such algorithm; got rign"),
+                            (("eval", "--text", __file__, "--stride", "-1"), "[--stride] out of range; got -1; expected 0 to 511")):
+            self.refused(*words, says=[says])
+        self.assertNotIn("native", self.refusal_of("comm", "bench", "--algorithm", "rign"))
+
     def test_a_model_is_not_a_recipe(self):
         file = self.new_folder() / "model.gguf"
         file.write_bytes(b"GGUF" + bytes(2 << 20))
@@ -198,6 +228,8 @@ class Refusals(Case):
         for words in (("--mtp",), ("--think", "on")):
             self.assertRefused(braid("eval", "--text", str(tasks), *words), f"[{words[0]}] does not fit the input; expected --tasks FILE")
         self.assertRefused(braid("eval", "--tasks", str(tasks), "--stride", "4"), "[--stride] does not fit")
+        self.assertRefused(braid("eval", "--text", str(tasks), "-n", "3"), "[--predict] does not fit the input; expected --tasks FILE")
+        self.assertEqual(braid("eval", "--text", str(tasks), "-c", "64", BRAID_PREDICT="3").returncode, 0)
         self.assertEqual(braid("eval", "--text", str(TINY / "README.md"), "-c", "64", BRAID_SLOTS="4").returncode, 0)
 
     def test_drafts_change_no_text(self):
@@ -267,7 +299,7 @@ class Refusals(Case):
         self.assertLess(len(cut["ids"]), len(answer["ids"]))
         whole = json.loads(braid("run", "--chat", "Who are you?", "--think", "off", "--json", "--stop", text[-2:] + "xyz").stdout)
         self.assertEqual(whole["text"], text)
-        self.refused("run", "--chat", "a", "--stop", "", says=["[--stop] the text is empty"])
+        self.refused("run", "--chat", "a", "--stop", "", says=["[--stop] is empty; expected the text"])
 
     def test_run_says_what_cut_an_answer(self):
         self.assertIn("\nstopped after 2 tokens (-n)\n", braid("run", "--chat", "Who are you?", "-n", "2").stderr)
@@ -334,7 +366,7 @@ class Refusals(Case):
                             (("-b", 0), ["--batch", "1 to 4096"]), (("-r", 0), ["--repetitions"])):
             self.refused("bench", TINY, *words, says=says)
         self.assertEqual(braid("plan", "memory", "gpt2-124m", "--tp", 4).returncode, 0)
-        self.refused("plan", "memory", "gpt2-124m", "--tp", 5, says=["--tp", "got 5", "a divisor of 12"])
+        self.refused("plan", "memory", "gpt2-124m", "--tp", 5, says=["[--tp] does not divide the model; got 5; expected 1, 2, 3, 4, 6, 12; try --tp 4"])
         self.refused("plan", "memory", "nemotron-3-nano-4b", "--tp", 3, says=["--tp", "does not divide", "got 3"])
         self.assertEqual(braid("plan", "memory", "paper", "--tp", 8).returncode, 0)
         self.refused("plan", "memory", "paper", "--tp", 7, says=["--tp", "64 heads", "got 7"])

@@ -161,7 +161,7 @@ class Data(Case):
         self.refused("data", "show", self.folder / "a.txt", says="needs a tokenizer")
         self.refused("data", "show", "--kind", "markof", says="unknown choice")
         self.refused("data", "shw", says="unknown subcommand")
-        self.refused("data", "bpe", self.folder / "a.txt", "--vocab", 10, says="is out of range; got 10")
+        self.refused("data", "bpe", self.folder / "a.txt", "--vocab", 10, says="[--vocab] out of range; got 10")
         self.refused("data", "tokenize", self.folder / "a.txt", "-o", self.folder / "no", "--tokenizer", self.folder, "--end",
                      "<none>", says="no such token")
 

@@ -231,7 +231,8 @@ class Grids(GraphCase):
         text = self.run_ok("plan", "graph", "reddit", "--ranks", "8", "--top", "3")
         self.assertIn("modelled, not measured", text)
         self.refused("no grid fits", "plan", "graph", "ogbn-papers100m", "--ranks", "4")
-        self.refused("[--nodes] out of range; got 0", "plan", "graph")
+        self.refused("[plan graph] no graph; expected GRAPH, or --nodes, --edges, --features and --classes; try braid plan graph ogbn-products", "plan", "graph")
+        self.refused("[--edges] out of range; got 0", "plan", "graph", "--nodes", "9")
         self.refused("[nowhere.safetensors] cannot open the file", "plan", "graph", "nowhere.safetensors")
         self.refused("make no grid", "plan", "graph", "--nodes", "3", "--edges", "2", "--features", "2", "--classes", "2", "--hidden", "2", "--ranks", "64")
 

@@ -64,18 +64,6 @@ class Help(Case):
             page = braid(*name.split(), "--help").stdout
             self.assertLessEqual(set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", page)), options_of(name) | {"--man"}, name)
 
-    def test_lines_of_pages_that_do_not_run_are_commands(self):
-        """docs_test.py runs what is marked with `$`; of other lines with a command its words and options exist."""
-        known, seen = {"--help"}, 0
-        for page in [*(ROOT / "docs").rglob("*.md"), ROOT / "models" / "tiny" / "README.md", ROOT / "CONTRIBUTING.md"]:
-            for line in re.findall(r"^    (?:mpirun -np \d+ |\./run )?braid ([a-z].*)$", page.read_text(), re.M):
-                with self.subTest(page=page.name, line=line):
-                    words = line.split(" # ")[0].split()
-                    name, seen = command_of(words), seen + 1
-                    self.assertTrue(name)
-                    self.assertLessEqual({w for w in words if re.fullmatch(OPTION, w)}, options_of(name) | known)
-        self.assertGreater(seen, 10)
-
     def test_commands_within_sentences_exist(self):
         """Of `braid ...` in pages and in READMEs; words in capitals and options stand for what a reader has."""
         seen = 0

@@ -93,8 +93,8 @@ class Layout(Case):
         self.assertEqual(done.returncode, 1)
         self.assertIn("no layout fits", done.stderr)
         self.refused("hybrid-1b", "--serve", "--prompt", 0, says=["--prompt"])
-        self.refused("hybrid-1b", "--serve", "--zero", 1, says=["[--zero] is for training"])
-        self.refused("hybrid-1b", "--answer", 3, says=["[--answer] goes with --serve"])
+        self.refused("hybrid-1b", "--serve", "--zero", 1, says=["[--zero] applies only to training; got --serve"])
+        self.refused("hybrid-1b", "--answer", 3, says=["[--answer] applies only to serving; try --serve"])
 
 
 if __name__ == "__main__":

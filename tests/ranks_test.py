@@ -87,7 +87,7 @@ class Answers(Case):
             table.write_text(f"op,nodes,per_node,bytes,algorithm,us\nall_reduce,3,1,1024,{name},1\n")
             self.assertSame(self.by_hand(3, "--pp", 3, "--times", table), want)
             self.assertSame(self.by_hand(2, "--tp", 2, "--times", table), want)
-        for words, says in ((("--hosts", "127.0.0.1:9"), "one rank needs no list"), (("--rank", 1), "goes with --hosts"),
+        for words, says in ((("--hosts", "127.0.0.1:9"), "one rank needs no list"), (("--rank", 1), "applies only with --hosts; got 1"),
                             (("--hosts", "127.0.0.1:9,127.0.0.1:x", "--tp", 2), "is not an address of a rank"),
                             (("--hosts", "127.0.0.1:9,127.0.0.2:9", "--rank", 2, "--tp", 2), "[--rank] out of range"),
                             (("--hosts", "127.0.0.1:9,127.0.0.2:9", "--ranks", 3), "is not what --hosts lists"),

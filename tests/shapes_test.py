@@ -269,7 +269,7 @@ class Shapes(Case):
         self.assertEqual((json.loads(piped.stdout), piped.stderr), (half, ""))
         self.bad("eval", model, "--text", "-", says="has no text")
         self.bad("eval", model, "--text", self.path("none"), says="cannot be read")
-        self.bad("eval", model, "--text", text, "-c", "64", "--stride", "64", says="windows")
+        self.bad("eval", model, "--text", text, "-c", "64", "--stride", "64", says="[--stride] out of range; got 64; expected 0 to 63")
         self.bad("eval", model, "--text", self.write("s.txt", "a"), says="too few tokens")
         self.bad("eval", model, "--text", text, "-c", "1024", says="max_position_embeddings")
 

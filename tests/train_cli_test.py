@@ -156,10 +156,10 @@ class Train(TrainCase):
         self.assertRefused(answer, "batch is 2 there and 4 here", ", and 2 more; try")
 
     def test_a_mistyped_word_is_sought_where_it_was_typed(self):
-        self.refused("optimzer.lr=1", says="[command line] unknown word optimzer.lr; try optimizer.lr")
-        self.refused("optimser={lr=1}", says="[command line] unknown word optimser; try optimizer")
+        self.refused("optimzer.lr=1", says="[command line] unknown key optimzer.lr; try optimizer.lr")
+        self.refused("optimser={lr=1}", says="[command line] unknown key optimser; try optimizer")
         (self.root / "r.toml").write_text(RECIPE + "[optimiser]\nlr = 1\n")
-        self.refused(says="[r.toml] unknown word optimiser; try optimizer")
+        self.refused(says="[r.toml] unknown key optimiser; try optimizer")
 
     def test_relative_paths_start_in_the_folder_of_the_recipe(self):
         folder, elsewhere = self.root / "recipes", self.root / "elsewhere"

@@ -56,7 +56,10 @@ struct TimesLine {
     return static_cast<int64_t>(v);
   }
   double positive(size_t i) const {
-    if (!(numbers[i] > 0)) fail(where, {.what = fmt::format("field {} is not above 0", i + 1)});
+    if (!(numbers[i] > 0))
+      fail(where, {.what = fmt::format("field {} is wrong", i + 1),
+                   .got = fmt::format("{:g}", numbers[i]),
+                   .expected = "above 0"});
     return numbers[i];
   }
   GroupedCase product() const {
@@ -66,7 +69,8 @@ struct TimesLine {
                         .tokens = whole(2, kMost),
                         .height = whole(3, 128),
                         .density = positive(4)};
-    if (c.density > 1) fail(where, {.what = "a density above 1"});
+    if (c.density > 1)
+      fail(where, {.what = "no such density", .got = fmt::format("{:g}", c.density), .expected = "at most 1"});
     return c;
   }
   // Into kPipelines.
@@ -80,7 +84,8 @@ struct TimesLine {
       return true;
     };
     const auto found = std::find_if(kPipelines.begin(), kPipelines.end(), same);
-    if (found == kPipelines.end()) fail(where, {.what = "a shape of the main loop that this program lacks"});
+    if (found == kPipelines.end())
+      fail(where, {.what = "a shape of the main loop that this program lacks", .hint = "braid repro alcop, anew"});
     return static_cast<int>(found - kPipelines.begin());
   }
 };
@@ -103,7 +108,7 @@ void add_line(AlcopStudy& study, const TimesLine& line) {
   GroupedTimes& t = study.cases.back();
   const int shape = line.shape();
   if (std::find(t.pipelines.begin(), t.pipelines.end(), shape) != t.pipelines.end())
-    fail(line.where, {.what = "a shape of the main loop twice for one product"});
+    fail(line.where, {.what = "a shape of the main loop twice for one product", .expected = "one line for each"});
   t.pipelines.push_back(shape);
   t.seconds.push_back(1e-6 * line.positive(10));
   study.gpu.name = line.gpu;
@@ -144,7 +149,7 @@ AlcopStudy read_alcop_csv(const std::string& path) {
       fail(where, {.what = "another header", .got = printable(line), .expected = "the CSV of braid repro alcop"});
     }
   }
-  if (study.cases.empty()) fail(printable(path), {.what = "no times"});
+  if (study.cases.empty()) fail(printable(path), {.what = "no times", .expected = "the CSV of braid repro alcop"});
   GpuLimits limits;
   limits.memory_gbs = study.roofs.copy_gbs;
   std::map<int64_t, size_t> shapes;  // of each height
@@ -152,7 +157,8 @@ AlcopStudy read_alcop_csv(const std::string& path) {
     model_pipelines(t, limits);
     const size_t n = shapes.emplace(t.of.height, t.pipelines.size()).first->second;
     if (t.pipelines.size() != n || t.by_model.size() != n)
-      fail(printable(path), {.what = "products of one height with different shapes of the main loop"});
+      fail(printable(path), {.what = "products of one height with different shapes of the main loop",
+                             .expected = "the same shapes for all"});
   }
   return study;
 }

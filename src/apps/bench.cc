@@ -48,10 +48,31 @@ std::vector<BenchRow> plan_rows(const BenchArgs& o) {
   return rows;
 }
 
+// Drafts are measured at one length and one number of sequences, in an empty context.
+void check_drafts(const BenchArgs& o) {
+  for (const int64_t percent : o.drafts) check_range("--drafts", percent, 0, 100);
+  const char* by = o.drafts.empty() ? "--draft-model" : "--drafts";
+  const std::pair<const char*, const std::vector<int64_t>*> lists[] = {
+      {"--n-prompt", &o.prompt}, {"--n-gen", &o.generate}, {"--batch", &o.batch}};
+  for (const auto& [flag, list] : lists) {
+    if (list->size() > 1)
+      fail(flag, {.what = fmt::format("is a list, and {} takes one value", by),
+                  .got = fmt::format("{}", fmt::join(*list, ",")),
+                  .expected = "one number"});
+  }
+  if (o.depth != std::vector<int64_t>{0})
+    fail("--n-depth", {.what = fmt::format("does not apply to {}", by),
+                       .got = fmt::format("{}", fmt::join(o.depth, ",")),
+                       .expected = "0",
+                       .hint = "a longer -p"});
+  check_range("--n-gen", o.generate[0], 2, 1 << 24);  // the first token is the prompt's
+}
+
 int bench(const BenchArgs& o) {
   if (o.list) return print_ops();
   check_range("--repetitions", o.repeats.count, 1, 1000);
   std::vector<BenchRow> rows = plan_rows(o);
+  if (!o.drafts.empty() || !o.draft_model.empty()) check_drafts(o);
   if (o.model.ranks && (o.explain || !o.drafts.empty() || !o.draft_model.empty()))
     fail(o.explain          ? "--explain"
          : o.drafts.empty() ? "--draft-model"
@@ -86,7 +107,7 @@ int bench(const BenchArgs& o) {
                                       .model = draft ? draft->runner.get() : nullptr});
   std::optional<sys::ReadRate> memory;
   if (!o.model.ranks) {
-    sys::roofs();  // before the buffer below: it takes one of that size, and gives it back
+    sys::roofs();  // before the buffer below: it allocates one of that size, and frees it
     memory.emplace();
   }
   for (BenchRow& row : rows) {
@@ -112,7 +133,8 @@ Action setup_bench(Cli& cli) {
   cli.flag("--progress", o->repeats.lines, "a line for each run as it ends, in place of the bar; run 0 is the warm-up");
   cli.option(
       "--drafts", o->drafts,
-      "only generate, with drafts of which so many percent are right and without, a list: a line of JSON for each");
+      "only generate, without drafts and with simulated ones, at these acceptance rates in percent, a list: a line of "
+      "JSON for each");
   cli.option("--draft-model FOLDER", o->draft_model, "the same with the drafts of a smaller model");
   cli.flag("--list", o->list, "only print the ops, their variants and where they run");
   cli.flag("--explain", o->explain, "only print the bytes and operations of one generated token, by tensor");

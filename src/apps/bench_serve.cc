@@ -135,7 +135,7 @@ Action setup_bench_serve(Cli& cli) {
   cli.option("--base-url URL", o->target.url, "the server");
   cli.choice("--endpoint", o->endpoint, {"completions", "chat"}, "which requests to send");
   cli.option("--model NAME", o->target.model, "the model field of requests");
-  cli.option("--api-key TEXT", o->target.key, "sent as a bearer token");
+  cli.option("--api-key TEXT", o->target.key, "a key, sent as a bearer token");
   cli.option("--num-prompts", o->random.count, "requests to send");
   cli.option("--request-rate", o->pace.rate, "requests per second; 0: all at once");
   cli.option("--max-concurrency", o->pace.concurrency, "requests in flight at most; 0: 1024");

@@ -25,7 +25,7 @@ namespace {
 std::string calibration_text(const std::string& file) {
   std::string text = sys::read_file(file);
   if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c) != 0; }))
-    fail(printable(file), {.what = "has no text"});
+    fail(printable(file), {.what = "has no text", .expected = "text like what the model reads"});
   return text;
 }
 

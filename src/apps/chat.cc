@@ -48,7 +48,7 @@ int talk(Chat& chat) {
 // All of standard input is one message.
 int answer_once(Chat& chat, std::string text) {
   text.erase(text.find_last_not_of("\r\n") + 1);
-  if (is_blank(text)) fail("chat", {.what = "standard input holds no message"});
+  if (is_blank(text)) fail("chat", {.what = "standard input holds no message", .hint = "echo Hello | braid chat"});
   sys::catch_requests_to_stop();
   chat.answer(text);
   return sys::caught_signal() > 0 ? 128 + sys::caught_signal() : 0;

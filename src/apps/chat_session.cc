@@ -18,6 +18,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr const char* kNoSwitch = "this model's chat template has no switch for thinking: off changes nothing";
+
 engine::RunnerOptions runner_options(const ChatOptions& o) {
   engine::RunnerOptions options = o.model.runner_options();
   o.drafts.reserve(options, 1);
@@ -52,7 +54,7 @@ Chat::Chat(const ChatOptions& options)
       context_shift_(options.context_shift) {
   need_tokenizer(model_.path(), "");
   set_system(options.system);
-  if (think_) check_thinking(*think_);
+  if (think_ && check_thinking(*think_)) printer_.note(kNoSwitch);
   generate_.budget = model_.reasoning_budget(options.budget);
 }
 
@@ -87,9 +89,9 @@ void Chat::think(const std::string& argument) {
   if (argument != "on" && argument != "off")
     fail("/think", {.what = "not a choice", .got = printable(argument), .expected = "on or off"});
   const bool on = argument == "on";
-  check_thinking(on);
+  const bool no_switch = check_thinking(on);
   think_ = on;
-  printer_.note(fmt::format("thinking is {}", argument));
+  printer_.note(no_switch ? kNoSwitch : fmt::format("thinking is {}", argument));
 }
 
 void Chat::system(const std::string& argument) {
@@ -182,8 +184,10 @@ size_t Chat::drop_oldest_turns(ordered_json& messages) {
   return before - messages.size();
 }
 
-void Chat::check_thinking(bool on) {
+// Error where thinking cannot be turned on. True if there is no switch: then off is accepted and changes nothing.
+bool Chat::check_thinking(bool on) {
   (void)model_.render(ordered_json::array({{{"role", "user"}, {"content", "?"}}}), {.think = on});
+  return !model_.has_think_switch();
 }
 
 void Chat::reset(const std::string&) {

@@ -48,7 +48,7 @@ class Chat {
 
   bool has_system() const { return !messages_.empty() && messages_[0]["role"] == "system"; }
   void set_system(const std::string& argument);
-  void check_thinking(bool on);
+  bool check_thinking(bool on);
   size_t drop_oldest_turns(nlohmann::ordered_json& messages);
   void report(const engine::Answer& a);
 

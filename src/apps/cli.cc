@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -97,9 +98,7 @@ void Cli::choice(const std::string& names, std::string& value, const std::vector
   item.initial = value;
   item.choices = among;
   add_option(*state_, item, [&value, item](const std::string& text) {
-    for (const std::string& choice : item.choices) {
-      if (text == choice) return void(value = text);
-    }
+    if (std::ranges::find(item.choices, text) != item.choices.end()) return void(value = text);
     fail(item.source(text), {.what = "unknown choice",
                              .got = printable(text),
                              .expected = item.value,
@@ -170,6 +169,7 @@ int run_command(const Command& command, int argc, char** argv) {
     refuse(command, state, error);
   }
   warn_about_unknown_variables(&all_pages);
+  note_a_folder_named_tiny(argc, argv);
   return action();
 }
 

@@ -167,7 +167,7 @@ std::vector<std::string> parse_algorithms(const std::string& text, const comm::P
   if (text != "all") {
     std::vector<std::string> names = split(text, ',');
     for (const std::string& name : names) {
-      comm::algorithm_for(problem, name);
+      comm::algorithm_for(problem, name, "--algorithm");
       if (std::ranges::count(names, name) > 1)
         fail("--algorithm", {.what = "is named twice", .got = printable(name), .expected = "each once"});
     }

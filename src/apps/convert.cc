@@ -8,6 +8,7 @@
 
 #include "apps/commands.h"
 #include "io/atomic_file.h"
+#include "io/model_path.h"
 #include "io/ordered_json.h"
 #include "math/ggml_encode.h"
 #include "models/gguf_export.h"
@@ -149,10 +150,7 @@ int to_gguf(const ConvertArgs& o, const io::ModelPath& model) {
   if (std::ranges::any_of(file.tensors(), &models::GgufExport::Tensor::widened))
     notes.push_back("quantised matrices are written in BF16; --type nvfp4, q8_0 or mxfp4 keeps fewer bits");
   notes.insert(notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
-  if (o.json) {
-    print_json(o, file, notes);
-    return 0;
-  }
+  if (o.json) return print_json(o, file, notes), 0;
   print_table(tensor_groups(file));
   for (const std::string& note : notes) fmt::print("note: {}\n", note);
   return 0;
@@ -193,11 +191,15 @@ Language language_of(const io::Gguf& file) {
 }
 
 int to_folder(const ConvertArgs& o, const io::ModelPath& model) {
-  io::check_new_folder(o.out);
+  io::check_new_model(o.out);
   io::check_parent(o.out);
   if (o.type != "bf16" && o.type != "f32")
     fail("--type", {.what = "a folder cannot have it", .got = o.type, .expected = "bf16 or f32"});
-  if (!o.head.empty() || o.strict) fail("convert", {.what = "--head and --strict are for GGUF files that are written"});
+  if (!o.head.empty() || o.strict)
+    fail(o.strict ? "--strict" : "--head", {.what = "applies only where a GGUF file is written",
+                                            .got = printable(o.out),
+                                            .expected = "OUT.gguf",
+                                            .hint = "leaving it out"});
   const io::Gguf file(model.weights);
   const models::FolderOptions options{.type = o.type == "f32" ? DType::f32 : DType::bf16,
                                       .threads = sys::default_threads()};

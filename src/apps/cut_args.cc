@@ -49,8 +49,8 @@ void CutArgs::declare(Cli& cli, bool zeros) {
   cli.option("--length", prune.length, "tokens of a row");
   cli.option("--quick", prune.quick, "rows on which candidates are compared");
   cli.option("--candidates", prune.candidates, "combinations of cuts whose loss is measured");
-  cli.option("--min-width", prune.floors.width, "the least share of an axis that stays");
-  cli.option("--min-depth", prune.floors.depth, "the least share of the layers that stays");
+  cli.option("--min-width", prune.floors.width, "smallest share of an axis to keep");
+  cli.option("--min-depth", prune.floors.depth, "smallest share of the layers to keep");
   cli.option("--seed", seed, "of the order of the data, and of --score random");
   cli.option("-t,--threads", threads, "0: one per core");
 }
@@ -62,6 +62,7 @@ void CutArgs::check(const char* command, bool zeros) {
   check_range("--quick", prune.quick, 1, 1 << 20);
   check_range("--candidates", prune.candidates, 1, 1024);
   check_range("--threads", threads, 0, 1024);
+  check_range("--seed", seed, 0, INT64_MAX);
   for (const auto& [flag, share] :
        {std::pair("--min-width", prune.floors.width), std::pair("--min-depth", prune.floors.depth)}) {
     if (!(share > 0 && share <= 1))

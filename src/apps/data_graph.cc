@@ -165,7 +165,8 @@ graph::GraphData read(const DataGraphArgs& o) {
   const std::string text = sys::read_file(o.source), where = printable(o.source);
   const bool matrix = graph::is_matrix_market(text);
   if (matrix && o.directed)
-    fail("--directed", {.what = "goes with a list of edges: a Matrix Market file says itself whether it is symmetric"});
+    fail("--directed", {.what = "does not apply to a Matrix Market file, which says itself whether it is symmetric",
+                        .hint = "leaving it out"});
   graph::TextGraph parsed =
       matrix ? graph::parse_matrix_market(text, where) : graph::parse_edge_list(text, where, !o.directed);
   if (parsed.removed > 0) fmt::print(stderr, "{} self-loops and repeated edges are left out\n", parsed.removed);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/model_args.h"
 #include "apps/result.h"
 #include "data/synth/synth.h"
 #include "eval/tasks.h"
@@ -38,6 +39,7 @@ int data_synth(const DataSynthArgs& o) {
           "data synth",
           {.what = "not a number of rows", .got = std::to_string(count), .expected = fmt::format("0 to {}", kRowsMax)});
   }
+  check_range("--seed", o.seed, 0, INT64_MAX);
   if (o.out.empty()) fail("data synth", {.what = "no output is named", .hint = "--out DIR"});
   io::check_new_folder(o.out);
   sys::catch_requests_to_stop();
@@ -62,7 +64,7 @@ int data_synth(const DataSynthArgs& o) {
 Action setup_data_synth(Cli& cli) {
   auto o = std::make_shared<DataSynthArgs>();
   cli.option("--out DIR", o->out, "the folder to create");
-  cli.rest("TASKS", o->avoid, "files of tasks; no conversation asks what resembles their prompts");
+  cli.rest("TASKS", o->avoid, "files of tasks; near copies of their prompts are left out");
   cli.option("--seed", o->seed, "the same seed gives the same bytes");
   cli.option("--train", o->train, "conversations in train.jsonl");
   cli.option("--valid", o->valid, "conversations in valid.jsonl, from another random stream");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "io/npy.h"
@@ -78,19 +79,22 @@ void DumpArgs::check(bool stages, bool ranks) const {
 Dumps::Dumps(const DumpArgs& args, engine::Runner& runner, std::vector<int32_t> prompt)
     : args_(args), runner_(runner), prompt_(std::move(prompt)) {
   if (!args_.mtp.empty() && runner.model().mtp_steps() == 0)
-    fail("--dump-mtp", {.what = "this model has no multi-token prediction block"});
+    fail("--dump-mtp", {.what = "this model has no multi-token prediction block", .hint = "--dump-hidden"});
   if (!args_.mtp.empty() && prompt_.size() < 2)
     fail("--dump-mtp", {.what = "the prompt is too short", .got = "1 token", .expected = "2 or more"});
   probe_.want_hidden = !args_.hidden.empty();
   probe_.want_routes = !args_.routes.empty();
   if (args_.replay.empty()) return;
+  if (std::error_code none; !std::filesystem::exists(args_.replay, none))
+    fail("--replay-routes",
+         {.what = "no such file", .got = printable(args_.replay), .expected = "what --dump-routes wrote"});
   const io::Safetensors file(args_.replay);
   for (const io::StoredTensor& t : file.tensors()) {
     constexpr std::string_view kPrefix = "router.";
     if (!t.name.starts_with(kPrefix)) continue;
     const std::string number = t.name.substr(kPrefix.size(), t.name.find('@') - kPrefix.size());
     if (number.empty() || number.size() > 4 || number.find_first_not_of("0123456789") != std::string::npos)
-      fail(args_.replay, {.what = "tensor " + printable(t.name) + " names no layer"});
+      fail(args_.replay, {.what = "tensor " + printable(t.name) + " names no layer", .expected = "router.N"});
     if (t.view.dtype != DType::i64 && t.view.dtype != DType::i32)
       fail(args_.replay, {.what = "tensor " + printable(t.name) + " holds no indices",
                           .got = name_of(t.view.dtype),
@@ -98,6 +102,7 @@ Dumps::Dumps(const DumpArgs& args, engine::Runner& runner, std::vector<int32_t> 
     auto& list = replay_[std::stoi(number)];
     for (int64_t i = 0; i < t.view.count(); ++i) list.push_back(static_cast<int32_t>(element(t.view, i)));
   }
+  if (replay_.empty()) fail(printable(args_.replay), {.what = "has no routes", .expected = "what --dump-routes wrote"});
   probe_.replay = &replay_;
 }
 

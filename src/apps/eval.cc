@@ -1,7 +1,6 @@
 // braid eval: perplexity and bits per byte of a text, or the accuracy of answers to tasks.
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -37,7 +36,8 @@ struct EvalArgs {
 std::string read_text(const std::string& path) {
   if (path.empty()) fail("eval", {.what = "there is nothing to read", .hint = "--text, --jsonl or --tasks FILE"});
   std::string text = sys::read_file(path);
-  if (text.empty()) fail(printable(path), {.what = "has no text"});
+  if (text.empty())
+    fail(printable(path), {.what = "has no text", .got = "an empty file", .expected = "text to predict"});
   return text;
 }
 
@@ -72,7 +72,8 @@ Reading read_lines(const EvalArgs& o, int64_t vocab) {
     r.ids.insert(r.ids.end(), line.item.ids.begin(), line.item.ids.end());
     if (line.item.first < count) r.windows.push_back({begin, begin + count, begin + line.item.first});
   }
-  if (r.windows.empty()) fail(printable(o.lines), {.what = "has no token to predict"});
+  if (r.windows.empty())
+    fail(printable(o.lines), {.what = "has no token to predict", .expected = "a completion that is not empty"});
   return r;
 }
 
@@ -130,21 +131,14 @@ void check_same_tokens(engine::LanguageModel& base, engine::LanguageModel& lm, c
                 .expected = "the model that this one was made from"});
 }
 
-// What only answers to tasks have, and what only texts have, as options; variables may be set for other commands.
+// Refuses options of tasks with a text, and of a text with tasks. Variables may be set for other commands.
 void refuse_stray_options(const EvalArgs& o) {
-  using Words = std::span<const std::pair<const char*, const char*>>;
-  constexpr std::pair<const char*, const char*> kTasks[] = {{"answers", "BRAID_ANSWERS"},
-                                                            {"slots", "BRAID_SLOTS"},
-                                                            {"mtp", "BRAID_MTP"},
-                                                            {"draft", "BRAID_DRAFT"},
-                                                            {"draft-max", "BRAID_DRAFT_MAX"},
-                                                            {"draft-model", "BRAID_DRAFT_MODEL"},
-                                                            {"reasoning-budget", "BRAID_REASONING_BUDGET"},
-                                                            {"think", "BRAID_THINK"}},
-                                                kText[] = {{"stride", "BRAID_STRIDE"}};
+  constexpr const char *kTasks[] = {"answers",          "slots", "mtp", "predict", "draft", "draft-max", "draft-model",
+                                    "reasoning-budget", "think"},
+                       *kText[] = {"stride"};
   const bool tasks = !o.tasks.file.empty();
-  for (const auto& [name, variable] : tasks ? Words(kText) : Words(kTasks)) {
-    if (o.cli->given(name) && !std::getenv(variable))
+  for (const char* name : tasks ? std::span<const char* const>(kText) : std::span<const char* const>(kTasks)) {
+    if (typed(*o.cli, name))
       fail(fmt::format("--{}", name),
            {.what = "does not fit the input", .expected = tasks ? "--text FILE" : "--tasks FILE"});
   }
@@ -159,11 +153,15 @@ void check(const EvalArgs& o) {
   if (!o.lines.empty() && o.stride != 0)
     fail("--stride", {.what = "applies only to --text", .got = "--jsonl", .expected = "--text FILE"});
   const int64_t context = o.model.context == 0 ? kWindow : o.model.context;
-  if (o.tasks.file.empty() && (context < 4 || o.stride < 0 || o.stride >= context)) {
-    fail("eval", {.what = "no such windows",
-                  .got = fmt::format("-c {} --stride {}", context, o.stride),
-                  .expected = "a window of at least 4 tokens and a stride below it"});
-  }
+  if (!o.tasks.file.empty()) return;
+  if (context < 4)
+    fail("--ctx-size", {.what = "is too short for a window",
+                        .got = std::to_string(context),
+                        .expected = "4 tokens or more, or 0 for 512"});
+  if (o.stride < 0 || o.stride >= context)
+    fail("--stride", {.what = "out of range",
+                      .got = std::to_string(o.stride),
+                      .expected = fmt::format("0 to {}, below the window of {} tokens", context - 1, context)});
 }
 
 int eval_command(EvalArgs o) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/model_args.h"
 #include "io/atomic_file.h"
 #include "law/fit.h"
 #include "law/fit_file.h"
@@ -62,6 +63,7 @@ int law_fit(const LawFitArgs& o) {
     fail("--delta", {.what = "out of range", .got = fmt::format("{}", o.delta), .expected = "1e-6 to 1"});
   if (o.resamples < 0 || o.resamples > 10'000)
     fail("--resamples", {.what = "out of range", .got = std::to_string(o.resamples), .expected = "0 to 10000"});
+  check_range("--seed", o.seed, 0, INT64_MAX);
   if (!o.out.empty()) io::check_new_file(o.out, ".json");
   const law::Runs runs = law::read_runs_file(o.runs, o.columns);
   const law::Fit fit = law::fit(runs, o.runs,

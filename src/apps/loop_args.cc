@@ -30,6 +30,8 @@ void LoopArgs::resolve(engine::RunnerOptions& options, int64_t seed) const {
   check_range("--num-steps", steps, 0, models::kLoopSteps);
   check_range("--cache-steps", cache_steps, 0, models::kLoopSteps);
   check_range("--self-speculate", draft_steps, 0, models::kLoopSteps);
+  if (steps > 0 && cache_steps > steps)
+    fmt::print(stderr, "note: --cache-steps {} changes nothing: there are {} steps\n", cache_steps, steps);
   if (!(threshold >= 0 && threshold <= 1e6))
     fail("--exit-threshold",
          {.what = "out of range", .got = fmt::format("{}", threshold), .expected = "a number above 0"});
@@ -64,9 +66,13 @@ void LoopArgs::check(const Cli& cli, const engine::Runner& runner, int64_t promp
 engine::DraftOptions LoopArgs::drafts(const Cli& cli, const engine::Runner& runner, engine::DraftOptions others) const {
   if (!runner.config().loop) return others;
   if (draft_steps > 0 && others.model)
-    fail("--self-speculate", {.what = "drafts in place of another model", .got = "--draft-model"});
+    fail("--self-speculate", {.what = "drafts in place of another model",
+                              .got = "--draft-model",
+                              .hint = "either option without the other"});
   if (draft_steps > 0 && others.tokens_max == 0)
-    fail("--self-speculate", {.what = "without drafts", .got = "--draft off or --draft-max 0"});
+    fail("--self-speculate", {.what = "drafts are switched off",
+                              .got = "--draft off or --draft-max 0",
+                              .hint = "either option without the other"});
   others.loop_steps = draft_steps;
   if (!runner.options().loop.depends_on_cuts()) return others;
   for (const std::string name : {"draft", "draft-model", "self-speculate"}) {

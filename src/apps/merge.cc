@@ -10,6 +10,7 @@
 #include "apps/commands.h"
 #include "apps/result.h"
 #include "io/atomic_file.h"
+#include "io/model_path.h"
 #include "models/adapter_file.h"
 #include "models/merge.h"
 #include "models/presets.h"
@@ -150,7 +151,7 @@ int merge_command(const MergeArgs& o) {
   if (!o.mean && !slerp && !o.others.empty())
     fail("merge", {.what = "one argument too many", .got = printable(o.others[0]), .hint = "braid merge --help"});
   if (o.out.empty()) fail("merge", {.what = "no output is named", .hint = "-o FOLDER"});
-  io::check_new_folder(o.out);
+  io::check_new_model(o.out);
   io::check_parent(o.out);
   if (o.mean) return merge_whole(o, "mean", MergeRule::mean, models_of_mean(o));
   if (slerp) return merge_whole(o, "slerp", MergeRule::slerp, models_of_slerp(o));

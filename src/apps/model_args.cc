@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "apps/bench_report.h"
+#include "apps/cli_pages.h"
 #include "io/placeholder.h"
 #include "sys/error.h"
 #include "sys/machine.h"
@@ -153,6 +155,7 @@ engine::SamplingOptions SamplingArgs::resolve(const Cli& cli, const io::ModelPat
   if (cli.given("repeat-penalty")) s.repeat_penalty = repeat_penalty;
   s.presence_penalty = presence_penalty;
   s.frequency_penalty = frequency_penalty;
+  check_range("--seed", seed, 0, INT64_MAX);
   s.seed = static_cast<uint64_t>(seed);
   const auto check = [&](const std::string& name, double value, double low, double high, bool low_itself = true) {
     if (std::isfinite(value) && (low_itself ? value >= low : value > low) && value <= high) return;
@@ -204,6 +207,19 @@ engine::DraftOptions DraftArgs::resolve(engine::LanguageModel& lm,
           .mtp = block && source == "mtp",
           .model = draft ? draft->runner.get() : nullptr,
           .tokens_max = source == "off" ? 0 : most};
+}
+
+bool typed(const Cli& cli, const std::string& name) {
+  return cli.given(name) && std::getenv(item_of("--" + name, "", "").variable().c_str()) == nullptr;
+}
+
+std::vector<int32_t> token_ids(const char* flag, const std::vector<int64_t>& ids, int64_t vocab) {
+  std::vector<int32_t> out;
+  for (int64_t id : ids) {
+    check_range(flag, id, 0, vocab - 1);
+    out.push_back(static_cast<int32_t>(id));
+  }
+  return out;
 }
 
 std::optional<bool> think_switch(const std::string& text) {

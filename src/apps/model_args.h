@@ -65,6 +65,12 @@ struct DraftArgs {
   engine::DraftOptions resolve(engine::LanguageModel& lm, const std::optional<engine::DraftModel>& draft) const;
 };
 
+// Was the option (long name, no dashes) given as a flag? Its variable may be meant for another command.
+bool typed(const Cli& cli, const std::string& name);
+
+// Of --ids or --ids-file. Error, with that flag, for one outside the vocabulary.
+std::vector<int32_t> token_ids(const char* flag, const std::vector<int64_t>& ids, int64_t vocab);
+
 // "on", "off" or nothing.
 std::optional<bool> think_switch(const std::string& text);
 

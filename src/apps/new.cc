@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/model_args.h"
 #include "apps/new_folder.h"
 #include "apps/result.h"
 #include "io/atomic_file.h"
+#include "io/model_path.h"
 #include "models/config_file.h"
 #include "models/family.h"
 #include "models/presets.h"
@@ -36,7 +38,7 @@ Format format_of(const std::string& name) {
 }
 
 void check_room(const fs::path& folder, int64_t bytes) {
-  io::check_new_folder(folder);
+  io::check_new_model(folder);
   const fs::path parent = io::check_parent(folder);
   std::error_code failed;
   const fs::space_info space = fs::space(parent, failed);
@@ -51,6 +53,7 @@ void check_room(const fs::path& folder, int64_t bytes) {
 }  // namespace
 
 int write_new_folder(const NewFolder& what, const fs::path& folder, std::FILE* to, bool json_result) {
+  check_range("--seed", what.seed, 0, INT64_MAX);
   const models::ConfigSource source = models::find_config(what.config);
   const io::Json json = what.layers ? models::first_layers(source.json, *what.layers) : source.json;
   const models::Config config = models::read_config(json);

@@ -46,16 +46,27 @@ double parameters_of(const models::Config& config, int64_t tensor) {
   return sum;
 }
 
+bool divides_all(const std::vector<models::TensorSpec>& tensors, int64_t ranks) {
+  return ranks == 1 || std::ranges::all_of(tensors, [ranks](const models::TensorSpec& t) {
+           const bool whole = t.shard.axis == Shard::Axis::whole || t.shard.axis == Shard::Axis::undeclared;
+           return whole || divides(t.shard, ranks);
+         });
+}
+
 // The sums hold where each rank has an equal part of all that divides.
 void check_divides(const models::Config& config, int64_t ranks) {
-  for (const models::TensorSpec& t : models::inventory(config)) {
-    const bool whole = t.shard.axis == Shard::Axis::whole || t.shard.axis == Shard::Axis::undeclared;
-    if (ranks == 1 || whole || divides(t.shard, ranks)) continue;
-    std::string expected = fmt::format("a divisor of {}", t.shard.units);
-    if (t.shard.shared != 0 && t.shard.shared != t.shard.units)
-      expected += fmt::format(" that divides {} or is a multiple of it", t.shard.shared);
-    fail("--tp", {.what = t.name + " does not divide by it", .got = std::to_string(ranks), .expected = expected});
+  constexpr int64_t kMost = 1024;
+  const std::vector<models::TensorSpec> tensors = models::inventory(config);
+  if (divides_all(tensors, ranks)) return;
+  std::vector<int64_t> possible;
+  for (int64_t n = 1; n <= kMost; ++n) {
+    if (divides_all(tensors, n)) possible.push_back(n);
   }
+  const auto near = std::ranges::min_element(possible, {}, [ranks](int64_t n) { return std::abs(n - ranks); });
+  fail("--tp", {.what = "does not divide the model",
+                .got = std::to_string(ranks),
+                .expected = fmt::format("{}", fmt::join(possible, ", ")),
+                .hint = fmt::format("--tp {}", *near)});
 }
 
 std::map<char, Row> rows_of(const models::Config& config, const PlanArgs& o, Kind kind) {

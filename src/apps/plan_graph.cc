@@ -57,6 +57,10 @@ layout::GraphTask graph_task(const GraphPlanArgs& o) {
   const auto published = layout::published_graphs();
   const auto known = std::find_if(published.begin(), published.end(), [&](const auto& g) { return g.name == o.graph; });
   layout::GraphTask of = task;
+  if (o.graph.empty() && !o.cli->given("nodes"))
+    fail("plan graph", {.what = "no graph",
+                        .expected = "GRAPH, or --nodes, --edges, --features and --classes",
+                        .hint = "braid plan graph ogbn-products"});
   if (known != published.end()) {
     of = known->task;
   } else if (!o.graph.empty()) {

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "apps/comm_cluster.h"
@@ -146,20 +144,16 @@ void print(const LayoutArgs& o, const layout::Machine& machine, const layout::Ta
   for (const Choice& c : top) explain(c, task.ranks, machine.device);
 }
 
-// Was the option typed? Its variable may be meant for another command.
-bool typed(const LayoutArgs& o, std::string name) {
-  if (!o.cli->given(name)) return false;
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return std::getenv(("BRAID_" + name).c_str()) == nullptr;
-}
-
 // Options of the other kind of plan would change nothing.
 void check_kind(const LayoutArgs& o) {
   for (const char* name : {"length", "micro", "zero", "recompute", "overlap", "sums"}) {
-    if (o.serve && typed(o, name)) fail(fmt::format("--{}", name), {.what = "is for training, not for --serve"});
+    if (o.serve && typed(*o.cli, name))
+      fail(fmt::format("--{}", name),
+           {.what = "applies only to training", .got = "--serve", .hint = "either without the other"});
   }
   for (const char* name : {"prompt", "answer"}) {
-    if (!o.serve && typed(o, name)) fail(fmt::format("--{}", name), {.what = "goes with --serve"});
+    if (!o.serve && typed(*o.cli, name))
+      fail(fmt::format("--{}", name), {.what = "applies only to serving", .hint = "--serve"});
   }
 }
 
@@ -224,8 +218,8 @@ Action setup_plan_layout(Cli& cli) {
   cli.option("--cluster NAME", o->cluster, "a preset, or a TOML file with links and [device]");
   cli.option("--batch", o->batch, "sequences of a step; 0: 4 a rank");
   cli.option("--length", o->length, "tokens of a sequence");
-  cli.option("--micro", o->micro, "sequences of a part at most; 0: the fastest that fits");
-  cli.option("--zero", o->zero, "the most that ranks divide of the state, as parallel.zero");
+  cli.option("--micro", o->micro, "most sequences of a part of the batch; 0: the fastest that fits");
+  cli.option("--zero", o->zero, "highest parallel.zero to try");
   cli.option("--recompute", o->recompute, "none, selective, full; auto: the least that fits");
   cli.choice("--overlap", o->overlap, {"state", "none"},
              "state: gradients and weights of data-parallel ranks travel behind other layers; none: as braid train");

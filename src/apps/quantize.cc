@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/model_args.h"
 #include "io/atomic_file.h"
+#include "io/model_path.h"
 #include "io/ordered_json.h"
 #include "models/presets.h"
 #include "models/quantize.h"
@@ -118,7 +119,7 @@ void print_json(const QuantizeArgs& o, const models::QuantReport& report) {
 
 // What --data and --method ask for, into the options of the writer; false: stopped.
 bool calibrate(QuantizeArgs& o, models::QuantRecipe& recipe) {
-  io::check_new_folder(o.out);
+  io::check_new_model(o.out);
   io::check_parent(o.out);
   o.calibration.model = o.model;
   o.calibration.threads = o.quant.threads;
@@ -154,8 +155,11 @@ void check_data(const QuantizeArgs& o, const models::QuantRecipe& recipe) {
     fail("--method", {.what = o.calibration.method + " needs calibration data", .hint = "--data TEXT"});
   if (o.calibration.data.empty() && budget)
     fail("--bits", {.what = "needs calibration data to measure what formats lose", .hint = "--data TEXT"});
-  if (rtn && !budget && (o.cli->given("samples") || o.cli->given("length")))
-    fail("--method", {.what = "rtn rounds without samples", .hint = "leaving out --samples and --length"});
+  for (const char* name : {"samples", "length"}) {
+    if (rtn && !budget && o.cli->given(name))
+      fail(fmt::format("--{}", name), {.what = "is of calibration, and --method rtn has none",
+                                       .hint = fmt::format("leaving out --{}, or --method auto", name)});
+  }
   if (!o.calibration.data.empty() && rtn && !budget && recipe.compressed())
     fail("--data", {.what = recipe.name + " has no scales of inputs",
                     .expected = "nvfp4, fp8, or a recipe of them",

@@ -86,9 +86,11 @@ int StartArgs::given(int64_t ranks) const {
   if (listed > kRanksMost)
     fail("--hosts", {.what = "are too many", .got = std::to_string(listed), .expected = std::to_string(kRanksMost)});
   if (listed > 0 && of_mpirun > 0) fail("--hosts", {.what = "mpirun connects its ranks itself", .hint = "no --hosts"});
-  if (listed == 1) fail("--hosts", {.what = "one rank needs no list", .got = printable(hosts)});
+  if (listed == 1)
+    fail("--hosts", {.what = "one rank needs no list", .got = printable(hosts), .expected = "two addresses or more"});
   if (listed > 0) check_range("--rank", rank, 0, listed - 1);
-  if (listed == 0 && rank != 0) fail("--rank", {.what = "goes with --hosts"});
+  if (listed == 0 && rank != 0)
+    fail("--rank", {.what = "applies only with --hosts", .got = std::to_string(rank), .hint = "--hosts A:4000,B:4000"});
   const int64_t there = std::max(of_mpirun, listed);
   if (there > 0 && ranks > 0 && ranks != there)
     fail("--ranks", {.what = listed > 0 ? "is not what --hosts lists" : "is not what mpirun started",

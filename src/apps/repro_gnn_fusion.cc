@@ -238,7 +238,7 @@ Action setup_repro_gnn_fusion(Cli& cli) {
   cli.option("--factor", o->factor, "edges drawn per node, before repetitions are dropped");
   cli.option("--features", o->features, "of a node");
   cli.option("--hidden", o->hidden, "channels between the layers; gat has 4 heads of a quarter");
-  cli.option("--rounds", o->rounds, "in which each variant runs once; medians are of them");
+  cli.option("--rounds", o->rounds, "rounds, each of which runs every variant once; medians are over them");
   cli.option("--csv FILE", o->csv, "write the numbers");
   cli.option("--svg FILE", o->svg, "write a plot of the memory");
   cli.flag("--quick", o->quick, "a small graph");

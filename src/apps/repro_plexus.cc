@@ -142,7 +142,7 @@ void print_points(const PlexusArgs& o, const std::vector<ScalingPoint>& points) 
   fmt::print(
       "gcn of 3 layers, hidden 128, FP32, on {}. Steps in virtual time: collectives played over the cluster's links, "
       "the "
-      "rest by roofs; nothing is measured, and nothing overlaps. Efficiency: beside the fewest ranks that fit.\n",
+      "rest by roofs; nothing is measured, and nothing overlaps. Efficiency: against the fewest ranks that fit.\n",
       o.cluster);
   for (const layout::PublishedGraph& g : layout::published_graphs()) fmt::print("{}: {}\n", g.name, g.source);
 }
@@ -182,7 +182,7 @@ int repro_plexus(const PlexusArgs& o) {
 Action setup_repro_plexus(Cli& cli) {
   auto o = std::make_shared<PlexusArgs>();
   cli.option("--cluster NAME", o->cluster, "a preset, or a TOML file with links and [device]");
-  cli.option("--ranks", o->most, "the most, by powers of two");
+  cli.option("--ranks", o->most, "most ranks, in powers of two");
   cli.option("-o,--out PREFIX", o->out, "also write PREFIX.csv and a plot, PREFIX.svg");
   cli.flag("--json", o->json, "print one JSON object");
   return [o] { return repro_plexus(*o); };

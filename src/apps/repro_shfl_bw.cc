@@ -193,7 +193,7 @@ Action setup_repro_shfl_bw(Cli& cli) {
   cli.option("--densities", o->percents, "percentages of the weights that stay, a descending list");
   cli.option("--block", o->study.block, "rows of a group, and of a block also columns");
   cli.option("--steps", o->study.steps, "of training, 2,048 tokens each");
-  cli.option("--rounds", o->rounds, "in which each product is timed once");
+  cli.option("--rounds", o->rounds, "rounds, each of which times every product once");
   cli.option("-t,--threads", o->study.threads, "0: one per core; products are timed on one");
   cli.flag("--quick", o->study.quick, "one density, two steps, small products");
   cli.flag("--json", o->json, "print one JSON object");

@@ -223,7 +223,7 @@ int repro_spmm(const ReproSpmmArgs& o) {
   if (o.tune && !o.svg.empty()) fail("--svg", {.what = "does not go with --tune", .hint = "--csv"});
   if (o.device != "cpu" && o.device != "cuda")
     fail("--device", {.what = "no such device", .got = printable(o.device), .expected = "cpu or cuda"});
-  if (o.device == "cuda" && o.tune) fail("--tune", {.what = "does not go with --device cuda"});
+  if (o.device == "cuda" && o.tune) fail("--tune", {.what = "needs --device cpu", .got = o.device});
   if (o.dtype != "f32" && (o.dtype != "bf16" || o.device == "cpu"))
     fail("--dtype", {.what = "no such features", .got = printable(o.dtype), .expected = "f32, or bf16 on a GPU"});
   const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;
@@ -236,8 +236,8 @@ int repro_spmm(const ReproSpmmArgs& o) {
 Action setup_repro_spmm(Cli& cli) {
   auto o = std::make_shared<ReproSpmmArgs>();
   cli.option("--widths", o->widths, "channels, a list");
-  cli.option("--rounds", o->rounds, "in which each way runs once; medians are of them");
-  cli.option("--device", o->device, "cpu, one thread; or cuda, its rows beside cuSPARSE");
+  cli.option("--rounds", o->rounds, "rounds, each of which runs every way once; medians are over them");
+  cli.option("--device", o->device, "cpu, one thread; or cuda, its rows against cuSPARSE");
   cli.option("--dtype", o->dtype, "of the features: f32, or bf16 on a GPU");
   cli.option("--csv FILE", o->csv, "write the numbers; with --tune the samples");
   cli.option("--svg FILE", o->svg, "write a plot of the first graph");

@@ -43,15 +43,6 @@ struct RunArgs {
   const Cli* cli = nullptr;
 };
 
-std::vector<int32_t> narrow(const std::vector<int64_t>& ids) {
-  std::vector<int32_t> out;
-  for (int64_t id : ids) {
-    if (id < 0 || id > INT32_MAX) fail("token ids", {.what = "no such token", .got = std::to_string(id)});
-    out.push_back(static_cast<int32_t>(id));
-  }
-  return out;
-}
-
 struct Prompt {
   std::vector<int32_t> ids;
   engine::Thinking thinking = engine::Thinking::none;
@@ -79,7 +70,8 @@ void check_options(const RunArgs& o) {
     check_utf8(flag, *text);
   check_range("--predict", o.tokens, -1, int64_t{1} << 30);
   check_range("--reasoning-budget", o.budget, -1, int64_t{1} << 30);
-  if (o.cli->given("stop") && o.stop.empty()) fail("--stop", {.what = "the text is empty"});
+  if (o.cli->given("stop") && o.stop.empty())
+    fail("--stop", {.what = "is empty", .expected = "the text that ends an answer"});
   if (o.cli->given("logprobs")) check_range("--logprobs", o.logprobs, -1, 1000);
   if (o.logprobs >= 0 && !o.json) fail("--logprobs", {.what = "is part of the JSON", .hint = "--json"});
 }
@@ -99,13 +91,16 @@ std::optional<ordered_json> conversation_of(const RunArgs& o) {
 }
 
 Prompt read_prompt(const RunArgs& o, engine::LanguageModel& lm) {
-  if (!o.ids.empty()) return {.ids = narrow(o.ids), .raw = true};
-  if (!o.ids_file.empty()) return {.ids = narrow(io::Npy(o.ids_file).integers()), .raw = true};
+  const int64_t vocab = lm.runner().config().vocab;
+  if (!o.ids.empty()) return {.ids = token_ids("--ids", o.ids, vocab), .raw = true};
+  if (!o.ids_file.empty()) return {.ids = token_ids("--ids-file", io::Npy(o.ids_file).integers(), vocab), .raw = true};
   need_tokenizer(lm.path(), "--ids 1,2,3");
   if (const auto messages = conversation_of(o)) {
     const auto tools = o.tools.empty() ? std::nullopt : std::optional(read_tools(o.tools));
     const std::optional<bool> think = think_switch(o.think);
     const std::string text = lm.render(*messages, {.think = think, .tools = tools ? &*tools : nullptr});
+    if (think && !*think && !lm.has_think_switch())
+      fmt::print(stderr, "note: --think off changes nothing: this model's chat template has no switch for thinking\n");
     return {lm.tokenizer().encode(text, false), lm.thinking_after(text, think)};
   }
   const auto text = prompt_text(o.model.ranks, o.prompt, o.file);
@@ -233,7 +228,7 @@ Action setup_run(Cli& cli) {
   cli.choice("--think", o->think, {"on", "off"}, "reasoning, if the model has it");
   cli.flag("--ignore-eos", o->ignore_eos, "go on after the end token");
   cli.flag("--json", o->json, "JSON: ids, text, reasoning, finish_reason, timings");
-  cli.option("--logprobs", o->logprobs, "log-probabilities in --json, N alternatives");
+  cli.option("--logprobs", o->logprobs, "log-probabilities of N in --json; -1: none");
   o->sampling.declare(cli);
   cli.rare();
   cli.option("--stop TEXT", o->stop, "end the answer before this text");

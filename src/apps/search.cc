@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -53,7 +54,12 @@ std::string text_of(const compress::Instance& instance, const compress::Choice& 
 }
 
 int solve(const SearchArgs& o) {
+  constexpr const char* kExpected = R"({"layers": [[{"score": 1, "cost": [2]}, ...], ...], "limits": [8]})";
+  if (std::error_code none; !std::filesystem::exists(o.instance, none))
+    fail("--solve", {.what = "no such file", .got = printable(o.instance), .expected = kExpected});
   const io::Json json = io::Json::read(o.instance);
+  if (!json.get({"limits"}) || !json.get({"layers"}))
+    fail(json.document(), {.what = "is not an instance", .expected = kExpected});
   const compress::Instance instance = compress::read_instance(json);
   const compress::Choice choice = compress::choose(instance, json.document());
   const std::vector<double> costs = compress::costs_of(instance, choice.variants);
@@ -76,6 +82,7 @@ void check(SearchArgs& o) {
   check_range("--rounds", p.times.rounds, 1, 10000);
   check_range("--distill-tokens", p.distill.tokens, 0, int64_t{1} << 40);
   check_range("--threads", o.threads, 0, 1024);
+  check_range("--seed", o.seed, 0, INT64_MAX);
   if (!(p.distill.lr > 0 && p.distill.lr <= 1))
     fail("--distill-lr",
          {.what = "is out of range", .got = fmt::format("{}", p.distill.lr), .expected = "above 0, up to 1"});
@@ -126,18 +133,18 @@ Action setup_search(Cli& cli) {
   cli.option("--data F", o->data, "text, JSON lines, or token ids, as braid train reads them");
   cli.choice("--kind", o->kind, data::kKinds, "of the data; default: guessed from the path");
   cli.option("--limit", o->limits,
-             "gib=0.5 or 75%, kv=.., params=.., decode_ms=12, prefill_ms=..; with commas several");
+             "gib=0.5 or 75%, kv=.., params=.., decode_ms=12, prefill_ms=..; several with commas");
   cli.option("--variants FILE", o->variants,
              "TOML or JSON: ffn = [0.75, 0.5, \"none\"], kv_groups = [0.5], keep = [0]; default: some of each kind");
   cli.choice("--score", o->score, kMetrics, "what the model loses with one block replaced");
-  cli.option("--distill-tokens", p.distill.tokens, "on which each variant is trained to do what its parent does");
+  cli.option("--distill-tokens", p.distill.tokens, "tokens of local distillation for each variant; 0: none");
   cli.option("--distill-lr", p.distill.lr, "the highest learning rate of that");
   cli.option("--samples", p.samples, "rows of data that variants are cut by and trained on");
-  cli.option("--held", p.held, "rows before these that they are judged by");
+  cli.option("--held", p.held, "rows held out, which score the variants");
   cli.option("--row", p.row, "tokens of a row");
   cli.option("-b,--batch", p.times.batch, "sequences of a timed step");
   cli.option("--length", p.times.length, "tokens that each has read, and of a timed prompt");
-  cli.option("--rounds", p.times.rounds, "times that every variant is timed");
+  cli.option("--rounds", p.times.rounds, "rounds, each of which times every variant once");
   cli.option("--seed", o->seed, "of the order of the data");
   cli.option("-t,--threads", o->threads, "0: one per core");
   cli.option("--solve INSTANCE.json", o->instance,

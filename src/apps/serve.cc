@@ -87,7 +87,8 @@ void check_key(const std::string& key) {
   const bool outer = !key.empty() && (key.front() == ' ' || key.back() == ' ');
   if (key.empty()) fail("--api-key", {.what = "is empty", .expected = "a key", .hint = "without --api-key for none"});
   if (outer || std::ranges::any_of(key, odd))
-    fail("--api-key", {.what = "has control characters, or spaces around it, which no request could send"});
+    fail("--api-key", {.what = "has control characters, or spaces around it, which no request could send",
+                       .expected = "printable characters"});
 }
 
 // Lines for FILE, each written whole, or for standard error. When it cannot be written, lines are
@@ -196,7 +197,7 @@ Action setup_serve(Cli& cli) {
   o->model.declare(cli);
   cli.option("--host ADDRESS", o->host, "where to listen; others than this machine need --api-key");
   cli.option("--port", o->port, "0: any that is free");
-  cli.option("--api-key TEXT", o->key, "that requests must have");
+  cli.option("--api-key TEXT", o->key, "a key that requests must send");
   cli.option("--alias NAME", o->alias, "the name of the model in answers");
   cli.option("--parallel", o->parallel, "answers at once; further requests wait");
   cli.option("--memory SIZE", o->memory, "for requests and cached prefixes; half of free");

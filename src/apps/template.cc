@@ -48,7 +48,7 @@ std::tm clock_of(const std::string& iso) {
     timegm(&t);  // the day of the week and of the year
     return t;
   }
-  fail("template", {.what = "--now is not a date", .got = printable(iso), .expected = "2026-01-15T12:00:00"});
+  fail("--now", {.what = "is not a date", .got = printable(iso), .expected = "2026-01-15T12:00:00"});
 }
 
 ordered_json read_object(const std::string& text, const std::string& where) {

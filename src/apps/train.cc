@@ -200,7 +200,8 @@ int train_command(const TrainArgs& o) {
     with_paths_of(recipe, [&] { graph ? print_graph_plan(recipe, o.json) : print_train_plan(recipe, ranks, o.json); });
     return 0;
   }
-  if (o.force && o.resume.empty()) fail("--force", {.what = "goes with --resume only"});
+  if (o.force && o.resume.empty())
+    fail("--force", {.what = "applies only with --resume", .hint = "--resume auto --force"});
   const std::string from = resume_from(o, recipe);
   train::check_out(recipe);
   return train_ranks(o, recipe, from, ranks);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -40,6 +41,13 @@ void warn_about_unknown_variables(std::vector<Page> (*pages)()) {
     fmt::print(stderr, "braid: [{}] is set, but is not a variable of Braid{}\n", printable(name),
                near.empty() ? "" : "; did you mean " + near + "?");
   }
+}
+
+void note_a_folder_named_tiny(int argc, const char* const* argv) {
+  const bool named = std::any_of(argv + 1, argv + argc, [](std::string_view word) { return word == "tiny"; });
+  std::error_code none;
+  if (named && std::filesystem::exists("tiny/config.json", none))
+    fmt::print(stderr, "note: tiny is the model that ships with Braid; the folder here is ./tiny\n");
 }
 
 }  // namespace braid::apps

@@ -1,5 +1,5 @@
-// Environment variables that look like Braid's but are not: one that is misspelt changes nothing, so it is named, on
-// standard error.
+// Notes on standard error about what was typed. Environment variables that look like Braid's but are not: one that is
+// misspelt changes nothing, so it is named. A folder ./tiny, which the argument `tiny` does not mean.
 #pragma once
 #include <vector>
 
@@ -9,5 +9,6 @@ struct Page;
 
 // `pages` makes those of all commands; called only if a variable begins with BRAID_.
 void warn_about_unknown_variables(std::vector<Page> (*pages)());
+void note_a_folder_named_tiny(int argc, const char* const* argv);
 
 }  // namespace braid::apps

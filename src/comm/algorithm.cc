@@ -156,19 +156,24 @@ std::vector<std::string> algorithm_names(Op op) {
   return names;
 }
 
-const Algorithm& algorithm_for(const Problem& problem, std::string_view name) {
+const Algorithm& algorithm_for(const Problem& problem, std::string_view name, std::string_view where) {
   if (name.empty()) return chosen(problem);
-  if (const Algorithm* a = row_of(problem.op, name)) {
-    const char* reason = a->refuses(problem);
-    if (reason == nullptr) return *a;
-    fail(fmt::format("{} of {}", a->name, name_of(problem.op)),
-         {.what = "cannot do this call", .got = reason, .hint = "another algorithm"});
+  const Algorithm* named = row_of(problem.op, name);
+  const char* reason = named ? named->refuses(problem) : nullptr;
+  if (named && reason == nullptr) return *named;
+  std::vector<std::string> names;  // that can do this call: others are no help
+  for (const Algorithm& a : kAlgorithms) {
+    if (a.op == problem.op && a.refuses(problem) == nullptr) names.emplace_back(a.name);
   }
-  const std::vector<std::string> names = algorithm_names(problem.op);
-  fail(name_of(problem.op), {.what = "has no such algorithm",
-                             .got = printable(name),
-                             .expected = fmt::format("{}", fmt::join(names, ", ")),
-                             .hint = sys::nearest(name, names)});
+  const std::string expected = fmt::format("{}", fmt::join(names, ", "));
+  if (named)
+    fail(where.empty() ? fmt::format("{} of {}", name, name_of(problem.op)) : std::string(where),
+         {.what = fmt::format("{} cannot do this call", name), .got = reason, .expected = expected});
+  fail(where.empty() ? name_of(problem.op) : where,
+       {.what = fmt::format("{} has no such algorithm", name_of(problem.op)),
+        .got = printable(name),
+        .expected = expected,
+        .hint = sys::nearest(name, names)});
 }
 
 }  // namespace braid::comm

@@ -64,8 +64,8 @@ std::span<const Algorithm> algorithms();       // that have a schedule
 std::span<const Algorithm> every_algorithm();  // and then the native ones
 
 // The row of that name; of an empty one the row that is chosen by the problem's size. Error for a name that the
-// operation does not have, and for one that refuses this problem.
-const Algorithm& algorithm_for(const Problem& problem, std::string_view name);
+// operation does not have, and for one that refuses this problem; it begins with `where`, such as an option.
+const Algorithm& algorithm_for(const Problem& problem, std::string_view name, std::string_view where = {});
 std::vector<std::string> algorithm_names(Op op);
 
 // The schedules, in linear.cc, tree.cc, ring.cc, recursive.cc, double_tree.cc, exchange.cc, hierarchy.cc, nvrar.cc.

@@ -54,7 +54,7 @@ Ids tokens_of(const io::Json& line, const std::string& name, const Language& lan
   Ids ids = tokenizer_of(language, line).encode(text, opens);
   if (!opens && language.end_of_text && (ids.empty() || ids.back() != *language.end_of_text))
     ids.push_back(*language.end_of_text);
-  if (ids.empty()) fail(line.document(), {.what = fmt::format("'{}' has no tokens", name)});
+  if (ids.empty()) fail(line.document(), {.what = fmt::format("'{}' has no tokens", name), .expected = "at least one"});
   return ids;
 }
 
@@ -62,7 +62,8 @@ Ids tokens_of(const io::Json& line, const std::string& name, const Language& lan
 // tools with their members in the order of the file.
 Example turn_of(const Line& text, const io::Json& line, const std::string& name, const Language& language) {
   if (language.chat == nullptr)
-    fail(text.where, {.what = "a conversation needs a chat template, and the model has none"});
+    fail(text.where, {.what = "a conversation needs a chat template, and the model has none",
+                      .hint = fmt::format("lines of prompt and {}", name)});
   const io::Json messages = line.need({"messages"}), answer = line.need({name});
   if (!messages.is_array()) messages.refuse("is not a list", "messages");
   if (!answer.is_object() && !answer.is_string()) answer.refuse("is not an answer", "a text or a message");
@@ -82,7 +83,8 @@ Example answer_of(const Line& text, const io::Json& line, const std::string& nam
       example.ids.pop_back();
     }
     if (example.ids.empty() || example.trained[0] != 0)
-      fail(text.where, {.what = "the template gives a prompt or an answer without tokens"});
+      fail(text.where,
+           {.what = "the template gives a prompt or an answer without tokens", .expected = "at least one of each"});
   } else {
     const Ids answer = tokens_of(line, name, language, false);
     example.ids = tokens_of(line, "prompt", language, true);

@@ -74,12 +74,13 @@ class Conversation {
         std::ranges::transform(turn.trained, longer->trained, longer->trained.begin(), std::bit_or());
       }
     }
-    if (out.empty()) fail(where_, {.what = "the conversation has no assistant turn"});
+    if (out.empty()) fail(where_, {.what = "the conversation has no assistant turn", .expected = "one to train on"});
     return out;
   }
 
   Example last() {
-    if (answers_.empty() || !answers_.back()) fail(where_, {.what = "the last turn is not the assistant's"});
+    if (answers_.empty() || !answers_.back())
+      fail(where_, {.what = "the last turn is not the assistant's", .expected = "an answer last"});
     return answer(answers_.size() - 1);
   }
 

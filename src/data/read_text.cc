@@ -50,7 +50,8 @@ std::vector<Example> documents_of(const Line& line, const Language& language, co
   if (!json.is_object()) fail(where, {.what = "the line is not a JSON object", .got = printable(line.text, 60)});
   const text::Tokenizer& tokenizer = tokenizer_of(language, where);
   if (json.contains("messages")) {
-    if (language.chat == nullptr) fail(where, {.what = "a conversation needs a chat template, and the model has none"});
+    if (language.chat == nullptr)
+      fail(where, {.what = "a conversation needs a chat template, and the model has none", .hint = "lines of text"});
     const uint64_t hash = hash_of(std::as_bytes(std::span(line.text)));
     return examples_of(json, *language.chat, tokenizer, where, drawn_thoughts(thoughts, hash), hash);
   }
@@ -96,7 +97,9 @@ void read_text(const fs::path& path, const Language& language, DocumentSink sink
       const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
       const text::Tokenizer& tokenizer = tokenizer_of(language, printable(name.string()));
       if (const size_t valid = sys::utf8_valid_prefix(text); valid != text.size())
-        fail(printable(name.string()), {.what = fmt::format("the text is not UTF-8 at byte {}", valid)});
+        fail(printable(name.string()), {.what = fmt::format("the text is not UTF-8 at byte {}", valid),
+                                        .got = printable(text.substr(valid, 4)),
+                                        .hint = "iconv -t utf-8"});
       if (!text.empty()) add_documents(tokenizer.encode(text, true), language, counted);
     }
   });

@@ -75,7 +75,7 @@ std::vector<Recipe> parse_recipes(std::string_view text, const std::string& wher
       fail(here, {.what = "a recipe of another length",
                   .got = std::to_string(recipe.size()),
                   .expected = recipes.empty() ? "steps" : std::to_string(recipes[0].size())});
-    if (!seen.insert(recipe).second) fail(here, {.what = "a recipe for the second time"});
+    if (!seen.insert(recipe).second) fail(here, {.what = "a recipe for the second time", .expected = "each once"});
     if (recipes.size() == kRecipesMax)
       fail(here, {.what = "too many recipes", .expected = fmt::format("at most {}", kRecipesMax)});
     recipes.push_back(std::move(recipe));

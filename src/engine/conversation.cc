@@ -21,7 +21,9 @@ int64_t Conversation::prompt_tokens(const nlohmann::ordered_json& messages, std:
 std::vector<int32_t> Conversation::encode(const std::string& prompt) {
   std::vector<int32_t> ids = model_.tokenizer().encode(prompt, false);
   const int64_t context = model_.runner().options().context;
-  if (ids.empty()) fail("chat", {.what = "the chat template does not render this conversation"});
+  if (ids.empty())
+    fail("chat", {.what = "the chat template does not render this conversation",
+                  .hint = "braid template, to see what it renders"});
   if (static_cast<int64_t>(ids.size()) >= context) {
     fail("context", {.what = "the conversation is too long",
                      .got = fmt::format("{} tokens", ids.size()),

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "support/data.h"
 #include "support/error_of.h"
+#include "support/folder.h"
 
 namespace braid::engine {
 namespace {
@@ -61,6 +63,28 @@ TEST(Conversation, GoldenPromptsIdsAndAnswers) {
     EXPECT_EQ(a.generated.finish, Finish::stop);
     EXPECT_EQ((think ? a.reasoning + "</think>\n" : a.reasoning) + a.content + "<|im_end|>", c["text"]);
   }
+}
+
+// Where an answer of tiny-chat begins, with another template.
+Thinking thinking_without_asking(const std::string& source, std::optional<bool> think) {
+  const support::Folder folder;
+  std::filesystem::copy(support::data("tiny-chat"), folder.path(), std::filesystem::copy_options::recursive);
+  folder.write("chat_template.jinja", source);
+  LanguageModel model(folder.path().string(), {.numerics = Numerics::serving(DType::f32, false), .threads = 1});
+  const std::string prompt = model.render(only("Hello!"), {.think = think});
+  return model.thinking_after(prompt, think);
+}
+
+// Turning it off tells a model nothing without a switch, as with older distills of R1: it opens <think> itself.
+TEST(Conversation, WithoutASwitchAModelMayThinkThoughItIsOff) {
+  const std::string plain = "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}answer:";
+  for (const std::optional<bool> think : {std::optional<bool>(), std::optional(false)})
+    EXPECT_EQ(thinking_without_asking(plain, think), Thinking::may_open);
+  EXPECT_EQ(thinking_without_asking("{% for m in messages %}{{ m.content }}{% endfor %}", false), Thinking::none);
+  EXPECT_EQ(thinking_without_asking(plain + "{{ '' if enable_thinking else '' }}", false), Thinking::none);
+  EXPECT_EQ(thinking_without_asking(plain + "{{ '' if enable_thinking else '' }}", true), Thinking::may_open);
+  EXPECT_NE(support::error_of([&] { thinking_without_asking(plain, true); }).find("has no switch for thinking"),
+            std::string::npos);
 }
 
 // Without thinking every turn only adds to the last one. --exact makes the state independent of how it was reached.

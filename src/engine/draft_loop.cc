@@ -15,7 +15,8 @@ LoopDrafter::LoopDrafter(Runner& runner, int64_t steps) : runner_(runner), steps
   if (!runner.config().loop) refuse("this model has no recurrent depth", runner.config().family, "");
   if (runner.pool().slot_bytes() > 0) refuse("the model's recurrent states cannot be undone", "Mamba layers", "");
   const int64_t all = runner.options().loop.steps;
-  if (steps < 1 || steps >= all) refuse("not fewer steps than without drafts", fmt::format("{} of {}", steps, all), "");
+  if (steps < 1 || steps >= all)
+    refuse("not fewer steps than without drafts", fmt::format("{} of {}", steps, all), fmt::format("1 to {}", all - 1));
 }
 
 // One token further each time, all answers at once.

@@ -50,11 +50,18 @@ const text::Tokenizer& LanguageModel::tokenizer() {
 
 // Nano 2 reads /think and /no_think, Llama-Nemotron a sentence (docs/internals/families.md, Switches for thinking).
 // /think alone is part of </think>, which many templates mention.
-LanguageModel::ThinkSwitch LanguageModel::think_switch() const {
-  if (template_->reads("enable_thinking")) return ThinkSwitch::variable;
-  if (template_->mentions("/no_think")) return ThinkSwitch::slash;
-  return runner_->config().family == "nemotron-nas" ? ThinkSwitch::sentence : ThinkSwitch::none;
+LanguageModel::ThinkSwitch LanguageModel::think_switch() {
+  if (!template_) template_ = text::ChatTemplate::load(path_.folder);
+  if (!think_switch_) {
+    think_switch_ = template_->reads("enable_thinking")          ? ThinkSwitch::variable
+                    : template_->mentions("/no_think")           ? ThinkSwitch::slash
+                    : runner_->config().family == "nemotron-nas" ? ThinkSwitch::sentence
+                                                                 : ThinkSwitch::none;
+  }
+  return *think_switch_;
 }
+
+bool LanguageModel::has_think_switch() { return think_switch() != ThinkSwitch::none; }
 
 std::string LanguageModel::render(const nlohmann::ordered_json& messages, const RenderOptions& options) {
   if (!template_) template_ = text::ChatTemplate::load(path_.folder);
@@ -85,7 +92,8 @@ Thinking LanguageModel::thinking_after(std::string_view prompt, std::optional<bo
   if (ends_in_think(prompt)) return Thinking::open;
   const bool closed = prompt.substr(0, prompt.find_last_not_of(kThinkSpace) + 1).ends_with(kThinkEnd);
   const bool thinks = runner_->config().family == "nemotron-nas" || (template_ && template_->mentions(kThinkEnd));
-  return thinks && !closed && think.value_or(true) ? Thinking::may_open : Thinking::none;
+  if (!thinks || closed) return Thinking::none;
+  return think.value_or(true) || (template_ && !has_think_switch()) ? Thinking::may_open : Thinking::none;
 }
 
 ReasoningBudget LanguageModel::reasoning_budget(int64_t tokens, int64_t grace) {

@@ -35,10 +35,12 @@ class LanguageModel {
   const io::ModelPath& path() const { return path_; }
   const text::Tokenizer& tokenizer();
   // The prompt of a conversation (an array of {role, content}). Error when thinking is asked of a model without a
-  // switch for it, unless options.think_if_possible.
+  // switch for it, unless options.think_if_possible. Turning it off is allowed there and changes nothing.
   std::string render(const nlohmann::ordered_json& messages, const RenderOptions& options);
-  // Where the answer to such a prompt begins.
+  // Where the answer to such a prompt begins. Without a switch the model may open <think> whatever was asked.
   Thinking thinking_after(std::string_view prompt, std::optional<bool> think);
+  // Can its template turn thinking on and off?
+  bool has_think_switch();
 
   // A limit of so many tokens of thinking; -1: none. With `grace`, up to so many more until a line ends. The model
   // outlives it.
@@ -56,12 +58,13 @@ class LanguageModel {
   // How thinking is switched: a variable of the template, /think in the system prompt, which the template reads, or a
   // sentence there, which the model was trained on.
   enum class ThinkSwitch { none, variable, slash, sentence };
-  ThinkSwitch think_switch() const;
+  ThinkSwitch think_switch();
 
   io::ModelPath path_;
   std::unique_ptr<Runner> runner_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> template_;
+  std::optional<ThinkSwitch> think_switch_;  // of template_, found once
   std::unique_ptr<grammar::Grammars> grammars_;
 };
 

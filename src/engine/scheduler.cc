@@ -268,7 +268,7 @@ void Scheduler::draft() {
         {.answer = &s.drafts, .sequence = s.sequence, .picker = &s.picker, .tokens_max = s.reading() ? 0 : most});
     steps += s.reading() ? 0 : 1;
   }
-  // Of the slots that are free only the spare ones are promised to nobody else.
+  // Of the free slots only the spare ones are unreserved.
   drafter_->draft(wanted, steps, std::min(runner_.spare_slots(), runner_.options().spare_slots));
 }
 

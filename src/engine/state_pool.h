@@ -44,8 +44,8 @@ class StatePool {
   StatePool& operator=(const StatePool&) = delete;
   ~StatePool();
 
-  // Called when a slot, a page or bytes are wanted for which there is no room: frees something (but not always enough)
-  // and returns true, or returns false when nothing can be freed.
+  // Called when there is no room for a slot, a page or bytes: frees something, perhaps not enough, and returns true;
+  // false when nothing can be freed.
   void set_reclaimer(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
   // Counts other bytes that belong to sequences against the budget. False: there is no room for them.
   bool charge(int64_t bytes);

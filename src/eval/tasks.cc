@@ -76,7 +76,7 @@ std::vector<ordered_json> read_tasks(const std::filesystem::path& path) {
       fail(where, {.what = "is not a task: " + fault, .got = printable(line, 60), .expected = kExpected});
     rows.push_back(std::move(row));
   });
-  if (rows.empty()) fail(name, {.what = "has no tasks"});
+  if (rows.empty()) fail(name, {.what = "has no tasks", .expected = kExpected});
   return rows;
 }
 
@@ -91,7 +91,7 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
     prompts.push_back(model.tokenizer().encode(texts.back(), false));
   }
   if (options.drafts && model.runner().model().mtp_steps() == 0)
-    fail("--mtp", {.what = "this model has no multi-token prediction block"});
+    fail("--mtp", {.what = "this model has no multi-token prediction block", .hint = "leaving it out"});
   const engine::ReasoningBudget budget = model.reasoning_budget(options.budget);
   std::vector<engine::Request> requests;
   requests.reserve(prompts.size());

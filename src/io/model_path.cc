@@ -8,6 +8,7 @@
 #include <optional>
 #include <system_error>
 
+#include "io/atomic_file.h"
 #include "io/placeholder.h"
 #include "io/safetensors.h"
 #include "sys/error.h"
@@ -168,6 +169,14 @@ ModelPlaces ModelPlaces::from_environment() {
 bool names_a_file(const fs::path& path) {
   constexpr std::string_view kEndings[] = {".gguf", ".safetensors", ".json", ".jinja"};
   return std::find(std::begin(kEndings), std::end(kEndings), path.extension().string()) != std::end(kEndings);
+}
+
+void check_new_model(const fs::path& folder) {
+  if (folder == "tiny")
+    fail("tiny", {.what = "is the name of the model that ships with Braid",
+                  .expected = "another name for the new model",
+                  .hint = "./tiny"});
+  check_new_folder(folder);
 }
 
 ModelPath find_model(std::string_view argument, const ModelPlaces& places) {

@@ -32,6 +32,9 @@ void need_folder(const ModelPath& model);
 // Does it have the extension of a model file? Then a miss reports that file, not the Hugging Face cache.
 bool names_a_file(const std::filesystem::path& path);
 
+// check_new_folder for a model; also Error for `tiny`, a name that would then mean the model that ships.
+void check_new_model(const std::filesystem::path& folder);
+
 // One-line Error that says what to type when there is no such model.
 ModelPath find_model(std::string_view argument, const ModelPlaces& places = ModelPlaces::from_environment());
 

@@ -62,6 +62,14 @@ TEST_F(ModelPathTest, FoldersFilesAndTiny) {
             std::string::npos);
 }
 
+TEST_F(ModelPathTest, ANewModelIsNotCalledTiny) {
+  EXPECT_EQ(
+      error_of([] { check_new_model("tiny"); }),
+      "[tiny] is the name of the model that ships with Braid; expected another name for the new model; try ./tiny");
+  check_new_model(folder_ / "new/tiny");
+  EXPECT_NE(error_of([&] { check_new_model(folder_ / "tiny"); }).find("already exists"), std::string::npos);
+}
+
 TEST_F(ModelPathTest, AMissSaysWhatToType) {
   EXPECT_EQ(message("org/other"),
             "[org/other] is not a folder and not in the Hugging Face cache; expected it in " + places_.hub.string() +

@@ -132,7 +132,8 @@ void NpyWriter::finish() {
 
 NpyLayout parse_npy(std::span<const std::byte> file, const std::string& where) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  if (!text.starts_with(kMagic) || text.size() < 12) fail(where, {.what = "is not an npy file"});
+  if (!text.starts_with(kMagic) || text.size() < 12)
+    fail(where, {.what = "is not an npy file", .expected = "a file that numpy.save wrote"});
   const char major = text[6];
   if (major < 1 || major > 3)
     fail(where, {.what = "unknown npy version", .got = std::to_string(major), .expected = "1, 2 or 3"});

@@ -143,7 +143,8 @@ void TokenFile::read_llm_c(const std::string& where) {
   const bool header = file.size() >= kHeader;
   const int32_t magic = header ? value_at<int32_t>(file, 0) : 0, version = header ? value_at<int32_t>(file, 4) : 0;
   const bool gpt2 = magic == 20240520 && version == 1, llama = magic == 20240801 && version == 7;
-  if (!gpt2 && !llama) fail(where, {.what = "has neither an .idx next to it nor an llm.c header"});
+  if (!gpt2 && !llama)
+    fail(where, {.what = "has neither an .idx next to it nor an llm.c header", .hint = "braid data tokenize"});
   offset_ = kHeader;
   index_.type = gpt2 ? TokenType::u16 : TokenType::u32;
   const int64_t count = value_at<int32_t>(file, 8);
@@ -197,7 +198,7 @@ TokenFileWriter::TokenFileWriter(const fs::path& prefix, int64_t vocabulary)
 
 void TokenFileWriter::add(std::span<const int32_t> document) {
   if (document.size() > std::numeric_limits<int32_t>::max())
-    fail(printable(prefix_.string()), {.what = "a document has more than 2^31 tokens"});
+    fail(printable(prefix_.string()), {.what = "a document has more than 2^31 tokens", .hint = "shorter documents"});
   const auto bytes = static_cast<size_t>(size_of(type_));
   for (const int32_t id : document) {
     CHECK(id >= 0 && (bytes == 4 || id <= 0xffff), "id {}", id);

@@ -36,7 +36,8 @@ nlohmann::json to_json(const toml::node& node, const std::string& name) {
   if (const auto* whole = node.as_integer()) return whole->get();
   if (const auto* real = node.as_floating_point()) return number(real->get());
   if (const auto* truth = node.as_boolean()) return truth->get();
-  fail(name, {.what = fmt::format("line {}: dates have no meaning here", node.source().begin.line)});
+  fail(name, {.what = fmt::format("line {}: dates have no meaning here", node.source().begin.line),
+              .expected = "a number, true, false, a list, a table or \"text\""});
 }
 
 toml::table parse(std::string_view text, const std::string& name) {

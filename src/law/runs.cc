@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "sys/error.h"
+#include "sys/nearest.h"
 #include "sys/read.h"
 
 namespace braid::law {
@@ -68,7 +69,10 @@ class Header {
     if (found) return *found;
     std::string have;
     for (const std::string& n : names_) have += (have.empty() ? "" : ", ") + n;
-    fail(where_, {.what = fmt::format("no column {}", printable(name)), .got = printable(have)});
+    fail(where_, {.what = fmt::format("no column {}", printable(name)),
+                  .got = printable(have),
+                  .expected = "a column of that name",
+                  .hint = sys::nearest(name, names_)});
   }
 
   // An empty name stands for `usual`, which may be missing.
@@ -81,7 +85,7 @@ class Header {
     const auto it = std::find(names_.begin(), names_.end(), name);
     if (it == names_.end()) return std::nullopt;
     if (std::find(std::next(it), names_.end(), name) != names_.end())
-      fail(where_, {.what = fmt::format("column {} is there twice", printable(name))});
+      fail(where_, {.what = fmt::format("column {} is there twice", printable(name)), .expected = "it once"});
     return static_cast<size_t>(it - names_.begin());
   }
 

@@ -45,8 +45,9 @@ TEST(RunsTable, FaultsNameLineAndColumn) {
   EXPECT_EQ(refusal(head + "1e8,1e9\n"), "[r.csv:3] wrong number of fields; got 2; expected 3, as in the header");
   EXPECT_EQ(refusal(head + "1e8,1e9,3,\n"), "[r.csv:3] wrong number of fields; got 4; expected 3, as in the header");
   EXPECT_NE(refusal(head + "\"1e8,1e9,3\n").find("[r.csv:3] the quotes of field 1"), std::string::npos);
-  EXPECT_EQ(refusal("params,loss\n1,1\n"), "[r.csv:1] no column tokens; got params, loss");
-  EXPECT_EQ(refusal("params,tokens,loss,loss\n"), "[r.csv:1] column loss is there twice");
+  EXPECT_EQ(refusal("params,loss\n1,1\n"),
+            "[r.csv:1] no column tokens; got params, loss; expected a column of that name");
+  EXPECT_EQ(refusal("params,tokens,loss,loss\n"), "[r.csv:1] column loss is there twice; expected it once");
   EXPECT_NE(refusal(head, {.run = "seed"}).find("[r.csv:1] no column seed"), std::string::npos);
   EXPECT_NE(refusal("params,tokens,loss\n").find("no rows"), std::string::npos);
   EXPECT_NE(refusal("").find("empty"), std::string::npos);

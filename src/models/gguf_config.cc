@@ -194,7 +194,8 @@ class MetadataReader {
                                             : sparse ? "qwen3_moe"
                                                      : "qwen3"}};
     if (!sparse && file_.int_of(name("expert_count")).value_or(0) > 0)
-      fail(file_.where(), {.what = "architecture " + architecture_ + " with experts is not supported"});
+      fail(file_.where(),
+           {.what = "architecture " + architecture_ + " with experts is not supported", .expected = "qwen3moe"});
     copy(kTransformerKeys, config);
     const auto heads = file_.need_int(name("attention.head_count"));
     config["num_attention_heads"] = heads;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "io/atomic_file.h"
+#include "io/model_path.h"
 #include "io/safetensors_write.h"
 #include "math/blocks.h"
 #include "models/config_file.h"
@@ -349,7 +350,7 @@ int64_t QuantReport::bytes() const {
 QuantReport quantize_model(const io::ModelPath& model, const QuantRecipe& recipe, const fs::path& out,
                            const QuantOptions& options, const sys::FunctionRef<bool(int64_t, int64_t)>& progress) {
   io::need_folder(model);
-  io::check_new_folder(out);
+  io::check_new_model(out);
   io::check_parent(out);
   Quantizer quantizer(model, recipe, options);
   QuantReport report = quantizer.write(out, progress);

@@ -124,7 +124,8 @@ std::vector<Axis> parse_axes(const std::string& text, const std::array<AxisRange
     for (const AxisRange& r : ranges) {
       if (r.why.empty()) axes.push_back(r.axis);
     }
-    if (axes.empty()) fail("prune", {.what = "the model cannot be cut along any axis"});
+    if (axes.empty())
+      fail("prune", {.what = "the model cannot be cut along any axis", .hint = "braid prune --pattern"});
     return axes;
   }
   std::istringstream words(text);

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "io/atomic_file.h"
+#include "io/model_path.h"
 #include "models/load.h"
 #include "prune/config_edit.h"
 #include "prune/measure.h"
@@ -142,7 +143,7 @@ std::vector<Budget> parse_budgets(const std::string& text) {
 NestReport nest_model(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,
                       const NestOptions& options, const Stage& stage) {
   io::need_folder(model);
-  io::check_new_folder(out);
+  io::check_new_model(out);
   io::check_parent(out);
   return Nester(model, data, options, stage).run(out);
 }
@@ -150,7 +151,7 @@ NestReport nest_model(const io::ModelPath& model, const data::DataSpec& data, co
 SliceReport slice_model(const io::ModelPath& nested, const std::string& budget, const std::filesystem::path& out,
                         const Stage& stage) {
   io::need_folder(nested);
-  io::check_new_folder(out);
+  io::check_new_model(out);
   io::check_parent(out);
   const Config config = models::load_config(nested);
   const models::OpenFolder folder = models::open_folder(nested);

@@ -7,6 +7,7 @@
 
 #include "engine/runner.h"
 #include "io/atomic_file.h"
+#include "io/model_path.h"
 #include "io/safetensors.h"
 #include "models/count.h"
 #include "models/load.h"
@@ -151,7 +152,7 @@ void refuse_quantised(const io::ModelPath& model, const std::string& name, Forma
 Report prune_model(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,
                    const Options& options, const Stage& stage) {
   io::need_folder(model);
-  io::check_new_folder(out);
+  io::check_new_model(out);
   io::check_parent(out);
   return Pruner(model, data, options, stage).run(out);
 }

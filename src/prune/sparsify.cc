@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "io/model_path.h"
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
 #include "models/config_file.h"
@@ -141,7 +142,8 @@ class Sparsifier {
         if (!std::isfinite(w)) fail(printable(path_.name), {.what = name + " has a value that is not finite"});
         const float score = std::fabs(w) * norms[static_cast<size_t>(i % cols)];
         if (!std::isfinite(score))
-          fail(printable(path_.name), {.what = "inputs of " + name + " are not finite on the calibration data"});
+          fail(printable(path_.name),
+               {.what = "inputs of " + name + " are not finite on the calibration data", .hint = "other --data"});
         scores[static_cast<size_t>(i)] = score;
       }
       const masks::Mask mask = find_mask(options_.spec, scores, rows, cols);
@@ -203,7 +205,7 @@ bool is_prunable(ParamRole role) {
 SparseReport sparsify_model(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,
                             const SparseOptions& options, const Stage& stage) {
   io::need_folder(model);
-  io::check_new_folder(out);
+  io::check_new_model(out);
   io::check_parent(out);
   return Sparsifier(model, data, options, stage).run(out);
 }

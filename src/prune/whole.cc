@@ -45,7 +45,7 @@ void Whole::check_axes() {
     }
   }
   axes_ = std::move(sayable);
-  if (axes_.empty()) fail("prune", {.what = "the model cannot be cut along any axis"});
+  if (axes_.empty()) fail("prune", {.what = "the model cannot be cut along any axis", .hint = "braid prune --pattern"});
 }
 
 std::span<const data::Batch> Whole::quick() const {

@@ -10,6 +10,7 @@
 
 #include "engine/runner.h"
 #include "io/atomic_file.h"
+#include "io/model_path.h"
 #include "models/count.h"
 #include "prune/prune.h"
 #include "puzzle/linear_fit.h"
@@ -343,10 +344,11 @@ Costs& Costs::operator+=(const Costs& other) {
 
 std::vector<Limit> parse_limits(const std::string& text) {
   const auto refuse = [](const std::string& word) {
-    fail("--limit", {.what = "no such limit",
-                     .got = printable(word),
-                     .expected = fmt::format("{} = a number, or a share of the parent's", fmt::join(kCosts, ", ")),
-                     .hint = "gib=0.5, gib=75%, decode_ms=12"});
+    fail("--limit",
+         {.what = "no such limit",
+          .got = printable(word),
+          .expected = fmt::format("{} = a number above 0, or a share of the parent's", fmt::join(kCosts, ", ")),
+          .hint = "gib=0.5, gib=75%, decode_ms=12"});
   };
   std::vector<Limit> limits;
   std::istringstream words(text);
@@ -364,7 +366,8 @@ std::vector<Limit> parse_limits(const std::string& text) {
     limit.share = !unit.empty();
     if (unit == "%") limit.value /= 100;
     for (const Limit& other : limits) {
-      if (other.kind == limit.kind) fail("--limit", {.what = "a limit is given twice", .got = printable(word)});
+      if (other.kind == limit.kind)
+        fail("--limit", {.what = "a limit is given twice", .got = printable(word), .expected = "each once"});
     }
     limits.push_back(limit);
   }
@@ -375,7 +378,7 @@ std::vector<Limit> parse_limits(const std::string& text) {
 Report search_model(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,
                     const Options& options, const Stage& stage) {
   io::need_folder(model);
-  io::check_new_folder(out);
+  io::check_new_model(out);
   io::check_parent(out);
   return Searcher(model, data, options, stage).run(out);
 }

@@ -13,7 +13,8 @@ void check_samples(const std::string& where, const models::Config& config,
   if (config.loop)
     fail(where,
          {.what = "has layers that run several times, which calibration does not support", .hint = "--method rtn"});
-  if (samples.empty()) fail(where, {.what = "has no calibration samples"});
+  if (samples.empty())
+    fail(where, {.what = "has no calibration samples", .hint = "a longer text, or a smaller --length"});
   for (const std::vector<int32_t>& ids : samples) {
     if (ids.empty()) fail(where, {.what = "has a calibration sample without tokens"});
     for (const int32_t id : ids) {

@@ -88,7 +88,8 @@ class Measure {
       groups[{head ? -1 : matrix.tensor.layer, models::joined_role(matrix.tensor.role)}].push_back(
           {matrix, folder_.source->get(matrix.tensor)});
     }
-    if (groups.empty()) fail(where_, {.what = "has no matrix of a layer or head that the recipe quantises"});
+    if (groups.empty())
+      fail(where_, {.what = "has no matrix of a layer or head that the recipe quantises", .hint = "another --format"});
     return groups;
   }
 

@@ -4,6 +4,7 @@
 //   BRAID_THREADS=n                 size of the compute team
 //   BRAID_VERBOSE=dispatch          prints which variant of an op was chosen, and why the others refused
 //   BRAID_OP_<NAME>=<row>           forces one variant of one op (core/op.h)
+//   BRAID_TINY=<folder>             the model that `tiny` names (io/model_path.h)
 //   BRAID_POISON=1                  fills outputs with NaN before every op
 //   BRAID_PROFILE=<file>            measured choices that override the default rows of ops; empty: none. If unset, the
 //                                   file braid/profile in $XDG_CONFIG_HOME, else in ~/.config, if it exists

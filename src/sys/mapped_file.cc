@@ -19,7 +19,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   struct stat info {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     close(fd);
-    fail(printable(path.string()), {.what = "not a regular file"});
+    fail(printable(path.string()), {.what = "not a regular file", .expected = "a file, not a folder, pipe or device"});
   }
   size_ = static_cast<size_t>(info.st_size);
   if (size_ > 0) {

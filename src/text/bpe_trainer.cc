@@ -154,16 +154,17 @@ BpeTrainer::BpeTrainer(BpeTrainerOptions options) : options_(std::move(options))
   pre_tokenizer_ = PreTokenizer::read(io::Json::parse(json, "pieces"));
   const int64_t least = 256 + std::ssize(options_.added);
   if (options_.vocabulary < least || options_.vocabulary > kVocabularyMax) {
-    fail("vocabulary", {.what = "is out of range",
-                        .got = std::to_string(options_.vocabulary),
-                        .expected = fmt::format("{} (bytes and added tokens) to {}", least, kVocabularyMax)});
+    fail("--vocab", {.what = "out of range",
+                     .got = std::to_string(options_.vocabulary),
+                     .expected = fmt::format("{} (bytes and added tokens) to {}", least, kVocabularyMax)});
   }
   for (size_t i = 0; i < options_.added.size(); ++i) {
     const std::string& content = options_.added[i].content;
     const auto same = [&](const BpeTrainerOptions::Added& other) { return other.content == content; };
     if (content.empty() || sys::utf8_valid_prefix(content) != content.size() ||
         std::ranges::count_if(options_.added, same) > 1) {
-      fail("vocabulary", {.what = "an added token is empty, not UTF-8 or duplicated", .got = printable(content)});
+      fail(options_.added[i].special ? "--special" : "--added",
+           {.what = "an added token is empty, not UTF-8 or duplicated", .got = printable(content)});
     }
     finder_.add({.id = static_cast<int32_t>(i), .content = content, .special = options_.added[i].special}, content);
   }
@@ -172,7 +173,9 @@ BpeTrainer::BpeTrainer(BpeTrainerOptions options) : options_(std::move(options))
 
 void BpeTrainer::add(std::string_view text, const std::string& where, const Progress& progress) {
   if (const size_t valid = sys::utf8_valid_prefix(text); valid != text.size()) {
-    fail(where, {.what = fmt::format("the text is not UTF-8 at byte {}", valid)});
+    fail(where, {.what = fmt::format("the text is not UTF-8 at byte {}", valid),
+                 .got = printable(text.substr(valid, 4)),
+                 .hint = "iconv -t utf-8"});
   }
   PreTokenizer::Scratch scratch(pre_tokenizer_);
   int64_t bytes = 0;
@@ -227,7 +230,7 @@ std::string BpeTrainer::head() const {
 }
 
 BpeTrainer::Trained BpeTrainer::train(const Progress& progress) const {
-  if (pieces_.empty()) fail("vocabulary", {.what = "there is no text to learn from"});
+  if (pieces_.empty()) fail("data bpe", {.what = "there is no text to learn from", .hint = "more files"});
   std::vector<std::string> tokens;  // by id, as written in the file
   for (const BpeTrainerOptions::Added& added : options_.added) tokens.push_back(added.content);
   const auto first_byte = static_cast<int32_t>(tokens.size());

@@ -64,7 +64,7 @@ TEST(BpeTrainer, WhatItEncodesItDecodes) {
 }
 
 TEST(BpeTrainer, RefusesWhatItCannotDo) {
-  EXPECT_NE(error_of([] { BpeTrainer({.vocabulary = 255}); }).find("[vocabulary] is out of range; got 255"),
+  EXPECT_NE(error_of([] { BpeTrainer({.vocabulary = 255}); }).find("[--vocab] out of range; got 255"),
             std::string::npos);
   EXPECT_NE(error_of([] {
               BpeTrainer({.vocabulary = 300, .added = {{"a"}, {"a"}}});

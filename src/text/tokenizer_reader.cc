@@ -144,7 +144,7 @@ BpeOptions TokenizerReader::read_options(const io::Json& model) const {
 }
 
 Vocabulary TokenizerReader::read_vocabulary(bool byte_level) const {
-  if (!outline_.vocab.found()) fail(where_, {.what = "the model has no vocabulary"});
+  if (!outline_.vocab.found()) fail(where_, {.what = "the model has no vocabulary", .expected = "model.vocab"});
   Vocabulary vocabulary;
   JsonCursor cursor(json_.substr(0, outline_.vocab.end), where_, outline_.vocab.begin);
   std::string scratch;

@@ -75,11 +75,11 @@ std::vector<Prompt> random_prompts(const text::Tokenizer& tokenizer, const Rando
 
 std::vector<Prompt> file_prompts(const std::filesystem::path& file, int64_t count, int64_t output_tokens) {
   const std::string name = printable(file.string());
+  constexpr const char* kExpected = "{\"prompt\": text} or {\"messages\": [...]} in every line";
   std::vector<Prompt> read;
   sys::for_each_line(file, [&](const std::string& line, int64_t number) {
     if (std::ssize(read) == count) return;
     const std::string where = fmt::format("{}:{}", name, number);
-    constexpr const char* kExpected = "{\"prompt\": text} or {\"messages\": [...]} in every line";
     const ordered_json row = io::parse_ordered(line, where, kExpected);
     const bool text = row.is_object() && row.contains("prompt") && row["prompt"].is_string();
     const bool chat = row.is_object() && row.contains("messages") && row["messages"].is_array();
@@ -92,7 +92,7 @@ std::vector<Prompt> file_prompts(const std::filesystem::path& file, int64_t coun
     read.push_back({.content = text ? row["prompt"] : row["messages"],
                     .output_tokens = limited ? row["output_tokens"].get<int64_t>() : output_tokens});
   });
-  if (read.empty()) fail(name, {.what = "no prompts in this file"});
+  if (read.empty()) fail(name, {.what = "no prompts in this file", .expected = kExpected});
   for (size_t i = 0; std::ssize(read) < count; ++i) read.push_back(read[i]);
   return read;
 }

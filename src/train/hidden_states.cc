@@ -104,7 +104,7 @@ void Projection::read(const std::filesystem::path& folder) {
   load("v", second_);
   const View updates = file.need("updates");
   if (updates.dtype != DType::i64 || updates.count() != 1 || *updates.as<int64_t>() < 0)
-    fail(printable(path.string()), {.what = "updates is not a count"});
+    fail(printable(path.string()), {.what = "updates is not a count", .expected = "one I64, 0 or more"});
   updates_ = *updates.as<int64_t>();
 }
 

@@ -43,7 +43,8 @@ Links::Links(const Recipe& recipe)
                                         .hint = "a smaller graph.held_out"});
   const auto first = std::span(split_.trained).first(std::min<size_t>(split_.trained.size(), 1000));
   if (draw_negatives(data_.graph.in, first, data_.bipartite(), draws_.seed, 0).empty())
-    fail(printable(recipe.graph.path), {.what = "joins all nodes: there is no pair that is not an edge"});
+    fail(printable(recipe.graph.path),
+         {.what = "joins all nodes", .expected = "pairs that are not edges, to tell edges from"});
   if (data_.bipartite()) {
     messages_ = gnn::make_sampled_block(graph::make_graph(split_.messages), sparse::Use::often);
     reverse_ = gnn::make_sampled_block(graph::make_graph(messages_.graph.out), sparse::Use::often);

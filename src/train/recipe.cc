@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -61,9 +62,8 @@ void each_graph_word(G& g, Visit& visit) {
   visit("graph.eps", g.eps, io::NumberRange{-1e9, 1e9}, "gin: a node counts 1 + eps times among its neighbours");
   visit("graph.aggregate", g.aggregate, Choices{"", "add", "mean", "max", "min"},
         "sage, edgeconv, monet: add, mean, max or min; empty: mean, edgeconv max");
-  visit(
-      "graph.sample", g.sample, io::IntRange{0, 1 << 20},
-      "task node: batches of `batch` nodes, each of which listens to this many neighbours a layer; 0: the whole graph");
+  visit("graph.sample", g.sample, io::IntRange{0, 1 << 20},
+        "task node: batches of `batch` nodes, each of which samples this many neighbours a layer; 0: the whole graph");
   visit("graph.readout", g.readout, Choices{"mean", "add", "max"},
         "task graph: how the nodes of a graph become one row");
   visit("graph.held_out", g.held_out, kRate, "task edge: share of the edges that no message takes and the loss omits");
@@ -295,7 +295,7 @@ void refuse_unknown_overrides(std::span<const std::string> overrides, const std:
     const auto holds = [&](const std::string& word) { return path == word || path.starts_with(word + "."); };
     if (o.find('=') == std::string::npos || is_table(path, words) || std::any_of(words.begin(), words.end(), holds))
       continue;
-    fail("command line", {.what = "unknown word " + printable(path), .hint = nearest_word(path, words)});
+    fail("command line", {.what = "unknown key " + printable(path), .hint = nearest_word(path, words)});
   }
 }
 
@@ -305,11 +305,11 @@ void refuse_unknown(const io::Json& at, const std::string& prefix, const std::ve
     const std::string path = prefix + key;
     if (std::find(words.begin(), words.end(), path) != words.end()) continue;
     if (is_table(path, words)) {
-      if (!value.is_object()) value.refuse("is a table", "words inside [" + path + "]");
+      if (!value.is_object()) value.refuse("is a table", "keys inside [" + path + "]");
       refuse_unknown(value, path + ".", words);
       continue;
     }
-    fail(at.document(), {.what = "unknown word " + printable(path), .hint = nearest_word(path, words)});
+    fail(at.document(), {.what = "unknown key " + printable(path), .hint = nearest_word(path, words)});
   }
 }
 
@@ -423,6 +423,15 @@ std::string inline_toml(const nlohmann::json& value) {
   return value.dump();
 }
 
+bool has_word(std::string_view text, std::string_view word) {
+  const auto inside = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; };
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    if ((at == 0 || !inside(text[at - 1])) && (end == text.size() || !inside(text[end]))) return true;
+  }
+  return false;
+}
+
 struct Printer {
   bool explain;
   std::map<std::string, std::string> tables;  // lines by table, "" for the top
@@ -438,6 +447,15 @@ struct Printer {
   template <class Value, class Range>
   void operator()(const char* key, const Value& value, const Range&, const char* meaning) {
     line(key, value, meaning);
+  }
+  // The choices follow, unless the meaning names them all.
+  void operator()(const char* key, const std::string& value, Choices among, const char* meaning) {
+    std::vector<std::string> list;
+    for (const char* choice : among) {
+      if (*choice) list.emplace_back(choice);
+    }
+    const bool named = std::ranges::all_of(list, [&](const std::string& choice) { return has_word(meaning, choice); });
+    line(key, value, (named ? meaning : fmt::format("{} ({})", meaning, fmt::join(list, ", "))).c_str());
   }
   void operator()(const char* key, const bool& value, const char* meaning) { line(key, value, meaning); }
   void operator()(const char* key, const std::optional<double>& value, const io::NumberRange&, const char* meaning) {

@@ -55,11 +55,11 @@ TEST(Recipe, PartsOfLowPrecisionCanBeLeftOut) {
 
 TEST(Recipe, UnknownWordsNameTheNearest) {
   EXPECT_EQ(refusal("[optimizer]\nwieght_decay = 1\n"),
-            "[r.toml] unknown word optimizer.wieght_decay; try optimizer.weight_decay");
-  EXPECT_EQ(refusal("stpes = 1\n"), "[r.toml] unknown word stpes; try steps");
-  EXPECT_EQ(refusal("lr = 1\n"), "[r.toml] unknown word lr; try optimizer.lr");
+            "[r.toml] unknown key optimizer.wieght_decay; try optimizer.weight_decay");
+  EXPECT_EQ(refusal("stpes = 1\n"), "[r.toml] unknown key stpes; try steps");
+  EXPECT_EQ(refusal("lr = 1\n"), "[r.toml] unknown key lr; try optimizer.lr");
   EXPECT_EQ(refusal("every = 1\n"),
-            "[r.toml] unknown word every; try rollout.every or checkpoint.every or log.every or eval.every");
+            "[r.toml] unknown key every; try rollout.every or checkpoint.every or log.every or eval.every");
   EXPECT_NE(refusal("optimizer = 3\n").find("is a table"), std::string::npos);
   EXPECT_NE(refusal("[schedule]\nkind = \"cosin\"\n").find("try cosine"), std::string::npos);
   EXPECT_NE(refusal("steps = 0\n").find("steps"), std::string::npos);

@@ -7,9 +7,9 @@ namespace braid {
 // Both directions: to = from / (1 - rate), or 0.
 struct DropoutMap {
   const char* op = "";
-  View from{};
-  MutView to{};
-  const SeqMap* seqs = nullptr;
+  View from{};                   // [T, D] F32 or BF16
+  MutView to{};                  // [T, D] F32 or BF16
+  const SeqMap* seqs = nullptr;  // null: one sequence, sample 0
   float rate = 0;
   DropoutKey key{};
 };

@@ -5,17 +5,17 @@
 namespace braid {
 
 struct DistillRow {
-  float* logits = nullptr;   // of the student, as in LogitRow; entries beyond `vocab` are overwritten, here too:
-  float* teacher = nullptr;  // of the teacher; null: entries
-  const int32_t* ids = nullptr;
-  const float* logprobs = nullptr;
+  float* logits = nullptr;          // [padded] of the student, as in LogitRow; those beyond `vocab` are overwritten
+  float* teacher = nullptr;         // [padded] logits of the teacher, likewise; null: entries
+  const int32_t* ids = nullptr;     // [entries] of the vocabulary, -1 for none
+  const float* logprobs = nullptr;  // [entries] nats, the teacher's at `temperature`
   int64_t entries = 0;
-  int64_t vocab = 0, padded = 0;
-  int32_t target = -1;
+  int64_t vocab = 0, padded = 0;  // padded: a multiple of kLogitGrain
+  int32_t target = -1;            // -1: masked
   float weight = 1, temperature = 1, kl_weight = 1, ce_weight = 0;
 };
 struct DistillTokenLoss {
-  float kl = 0, ce = 0;
+  float kl = 0, ce = 0;  // nats
 };
 // Returns the losses; with `gradient` overwrites the student's logits with dlogits (as BF16 if `bf16`), zeros beyond
 // vocab.

@@ -4,7 +4,7 @@
 
 namespace braid {
 
-// The scores s of one token.
+// The scores s of one token, scores [experts], of its logits [experts].
 template <class Num>  // float, double
 void router_scores(const float* logits, int64_t experts, RouterKind kind, Num* scores);
 
