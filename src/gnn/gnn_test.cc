@@ -195,22 +195,26 @@ TEST(Layer, GcnNormalisesWithSelfLoops) {
 }
 
 // The edge function is applied to every edge here; nodes without edges give 0.
-TEST(Layer, EdgeConvIsTheMaximumOfAnEdgeFunction) {
-  Layered l({.kind = Kind::edgeconv, .in = 4, .out = 5, .aggregate = Reduce::max});
-  std::vector<double> want;
-  for (int64_t i = 0; i < 7; ++i) {
-    for (int64_t o = 0; o < 5; ++o) {
-      double best = -INFINITY;
-      l.each_source(i, [&](int64_t j) {
-        double value = l.at(1, o);
-        for (int64_t c = 0; c < 4; ++c)
-          value += l.at(0, o * 8 + c) * l.feature(i, c) + l.at(0, o * 8 + 4 + c) * (l.feature(j, c) - l.feature(i, c));
-        best = std::max(best, value);
-      });
-      want.push_back(std::isinf(best) ? 0 : best);
+TEST(Layer, EdgeConvIsTheMaximumOrMinimumOfAnEdgeFunction) {
+  for (const Reduce reduce : {Reduce::max, Reduce::min}) {
+    const double sign = reduce == Reduce::max ? 1 : -1;
+    Layered l({.kind = Kind::edgeconv, .in = 4, .out = 5, .aggregate = reduce});
+    std::vector<double> want;
+    for (int64_t i = 0; i < 7; ++i) {
+      for (int64_t o = 0; o < 5; ++o) {
+        double best = -INFINITY;
+        l.each_source(i, [&](int64_t j) {
+          double value = l.at(1, o);
+          for (int64_t c = 0; c < 4; ++c)
+            value +=
+                l.at(0, o * 8 + c) * l.feature(i, c) + l.at(0, o * 8 + 4 + c) * (l.feature(j, c) - l.feature(i, c));
+          best = std::max(best, sign * value);
+        });
+        want.push_back(std::isinf(best) ? 0 : sign * best);
+      }
     }
+    expect_close(l.forward(), want);
   }
-  expect_close(l.forward(), want);
 }
 
 // Large enough that every op divides its work: aggregations of 400,000 operations, and one row of a tenth of the edges.

@@ -292,6 +292,36 @@ TEST(Spmm, LargeProblemsAreSharedByThreads) {
   sweep(backward, 1e-5);
 }
 
+// Of fewer blocks of channels than threads: they share the sources.
+TEST(SpmmBwdArg, NarrowProblemsAreSharedByThreads) {
+  constexpr int64_t kRows = 45001, kSources = 501;
+  const TestGraph graph(kRows, kSources, 9);
+  for (const int64_t width : {8, 20}) {
+    TestTensor x(DType::f32, {kSources, width}, 1), edge(DType::f32, {graph.edges(), 1}, 2),
+        y(DType::f32, {kRows, width}, 3), arg(DType::i32, {kRows, width}, 4), dy(DType::f32, {kRows, width}, 5),
+        dx(DType::f32, {kSources, width}, 6);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, SpmmFwd{.rowptr = graph.rowptr_view(),
+                     .col = graph.col_view(),
+                     .x = x.view(),
+                     .edge = edge.view(),
+                     .y = y.mut(),
+                     .arg = arg.mut(),
+                     .op = EdgeOp::mul,
+                     .reduce = Reduce::max});
+    const SpmmBwdArg op{.rowptr = graph.rowptr_view(),
+                        .col = graph.col_view(),
+                        .edge = edge.view(),
+                        .arg = arg.view(),
+                        .dy = dy.view(),
+                        .dx = dx.mut(),
+                        .op = EdgeOp::mul};
+    ASSERT_EQ(sys::team_for(3, op.flops()), 3);
+    sweep(op, 1e-5);
+  }
+}
+
 // In integers nothing rounds: FP32 and FP64 agree bit for bit, also in which of several equal values wins.
 TEST(Spmm, IntegersAreExact) {
   for (const EdgeOp f : {EdgeOp::copy_x, EdgeOp::copy_e, EdgeOp::add, EdgeOp::sub, EdgeOp::mul}) {
@@ -327,27 +357,35 @@ TEST(Spmm, ARowWithoutEdgesIsZeroAndHasNoWinner) {
     }
 }
 
-// NaN of a source reaches the rows that read it and no others, through every reduction.
+void expect_nan_where_read(const Problem& p, int64_t bad) {
+  const int64_t width = p.op.y.dim(1);
+  for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
+    if (refusal(row, p.op, Device::cpu)) continue;
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run_row(ctx, p.op, row);
+    for (int64_t i = 0; i < 23; ++i) {
+      bool reads = false;
+      for (int64_t e = p.graph.rowptr[static_cast<size_t>(i)]; e < p.graph.rowptr[static_cast<size_t>(i) + 1]; ++e)
+        reads = reads || p.graph.col[static_cast<size_t>(e)] == bad;
+      for (int64_t c = 0; c < width; ++c)
+        EXPECT_EQ(std::isnan(element(p.y.view(), i * width + c)), reads)
+            << row.name << " row " << i << " source " << bad;
+    }
+  }
+}
+
+// NaN of a source reaches the rows that read it and no others, through every reduction; source 0 is what a pack has
+// beyond the end of a row.
 TEST(Spmm, NanReachesTheRowsThatReadIt) {
   for (const Reduce reduce : kReduces) {
     for (const int64_t width : {1, 3, 16, 40}) {
-      Problem p(EdgeOp::copy_x, reduce, width, 1);
-      const SpmmPack pack = *pack_spmm(p.op.rowptr, p.op.col);
-      p.op.pack = &pack;
-      constexpr int64_t kBad = 7;
-      for (int64_t c = 0; c < width; ++c) set_element(p.x.mut(), kBad * width + c, NAN);
-      for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
-        if (refusal(row, p.op, Device::cpu)) continue;
-        Arena arena;
-        Ctx ctx{.arena = arena};
-        run_row(ctx, p.op, row);
-        for (int64_t i = 0; i < 23; ++i) {
-          bool reads = false;
-          for (int64_t e = p.graph.rowptr[static_cast<size_t>(i)]; e < p.graph.rowptr[static_cast<size_t>(i) + 1]; ++e)
-            reads = reads || p.graph.col[static_cast<size_t>(e)] == kBad;
-          for (int64_t c = 0; c < width; ++c)
-            EXPECT_EQ(std::isnan(element(p.y.view(), i * width + c)), reads) << row.name << " row " << i;
-        }
+      for (const auto& [f, bad] : {std::pair(EdgeOp::copy_x, 7), {EdgeOp::copy_x, 0}, {EdgeOp::mul, 0}}) {
+        Problem p(f, reduce, width, 1);
+        const SpmmPack pack = *pack_spmm(p.op.rowptr, p.op.col, p.op.edge);
+        p.op.pack = &pack;
+        for (int64_t c = 0; c < width; ++c) set_element(p.x.mut(), bad * width + c, NAN);
+        expect_nan_where_read(p, bad);
       }
     }
   }
