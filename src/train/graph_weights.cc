@@ -158,14 +158,6 @@ std::vector<std::string> GraphWeights::eps_names() const {
 
 namespace {
 
-// "0.lin.weight" or, of the map after a readout, "lin.weight". Files of tests also have results and gradients.
-bool names_weight(std::string_view name) {
-  const size_t dot = name.find('.');
-  if (dot == 0 || dot == std::string_view::npos) return false;
-  const std::string_view first = name.substr(0, dot);
-  return first == "lin" || std::ranges::all_of(first, [](char c) { return c >= '0' && c <= '9'; });
-}
-
 void check_eps(const std::string& where, const io::StoredTensor& t, double eps) {
   if (t.view.dtype != DType::f32 || t.view.count() != 1)
     fail(where, {.what = fmt::format("{} has another type or shape", t.name),
@@ -189,7 +181,7 @@ void GraphWeights::load(const fs::path& path) {
   for (const io::StoredTensor& t : file.tensors()) {
     if (std::ranges::find(eps, t.name) != eps.end()) {
       check_eps(where, t, recipe_.graph.eps);
-    } else if (names_weight(t.name) && std::ranges::find(own, t.name, &models::MasterTensor::name) == own.end()) {
+    } else if (gnn::names_param(t.name) && std::ranges::find(own, t.name, &models::MasterTensor::name) == own.end()) {
       fail(where, {.what = fmt::format("{} would be ignored", printable(t.name)),
                    .got = fmt::format("{} {}", name_of(t.view.dtype), to_string(t.view.shape)),
                    .expected = fmt::format("weights of {} with {} layers", recipe_.graph.model, recipe_.graph.layers)});

@@ -171,12 +171,14 @@ TEST_F(NodesTest, InitRefusesWhatItWouldIgnore) {
   expect("0.res.weight", matrix, "0.res.weight would be ignored");
   expect("lin.weight", matrix, "lin.weight would be ignored");
   expect("0.eps", one, "0.eps is another number; got 7; expected 0.1, which every layer has; try graph.eps");
+  recipe_.graph.init = support::data("graph/gin.safetensors");
   recipe_.graph.hidden = 8;
   EXPECT_NE(support::error_of([&] {
               Nodes{recipe_};
             }).find("0.nn.0.weight has another type or shape; got F32 [32, 24]; expected F32 [16, 24]"),
             std::string::npos);
   recipe_.graph.hidden = 16;
+  recipe_.graph.init = path;
   expect("1.eps", matrix, "1.eps has another type or shape; got F32 [8, 8]; expected F32 [1]");
   expect("2.eps", one, "2.eps would be ignored");
   EXPECT_EQ(error_with("1.eps", view_of(&eps, {1})), "");

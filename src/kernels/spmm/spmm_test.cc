@@ -292,11 +292,11 @@ TEST(Spmm, LargeProblemsAreSharedByThreads) {
   sweep(backward, 1e-5);
 }
 
-// Of fewer blocks of channels than threads: they share the sources.
+// Of fewer blocks of channels than threads, which exchange what they add where it does not fit a cache.
 TEST(SpmmBwdArg, NarrowProblemsAreSharedByThreads) {
-  constexpr int64_t kRows = 45001, kSources = 501;
+  constexpr int64_t kRows = 45001, kSources = 40001;
   const TestGraph graph(kRows, kSources, 9);
-  for (const int64_t width : {8, 20}) {
+  for (const int64_t width : {8, 16, 20}) {
     TestTensor x(DType::f32, {kSources, width}, 1), edge(DType::f32, {graph.edges(), 1}, 2),
         y(DType::f32, {kRows, width}, 3), arg(DType::i32, {kRows, width}, 4), dy(DType::f32, {kRows, width}, 5),
         dx(DType::f32, {kSources, width}, 6);
@@ -318,7 +318,16 @@ TEST(SpmmBwdArg, NarrowProblemsAreSharedByThreads) {
                         .dx = dx.mut(),
                         .op = EdgeOp::mul};
     ASSERT_EQ(sys::team_for(3, op.flops()), 3);
+    EXPECT_EQ(SpmmBwdArg::rows()[0].workspace(op, 3) > 0, width <= 16);
     sweep(op, 1e-5);
+    ctx.threads = 1;
+    run(ctx, op);
+    const TestTensor one = dx;
+    for (const int threads : {4, 5, 9}) {
+      ctx.threads = threads;
+      run(ctx, op);
+      EXPECT_EQ(dx.bytes, one.bytes) << threads;
+    }
   }
 }
 
