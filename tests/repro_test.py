@@ -7,6 +7,7 @@ usage: repro_test.py BRAID [--recall]
 import csv
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -248,6 +249,15 @@ class Eda(Case):
             if told["held_out"] == "unseen recipes":
                 self.assertGreater(told["spearman"], 0.49 if told["target"] == "area" else 0.6)
                 self.assertGreater(told["spearman"], told["step_counts"] + 0.05)
+
+    def test_the_page_has_the_numbers_of_the_study(self):
+        rows = list(csv.DictReader(self.STORED.read_text().splitlines()))
+        page = [line.split(" | ") for line in (ROOT / "docs/graphs.md").read_text().splitlines() if re.match(r"\| (unseen|both unseen) ", line)]
+        self.assertEqual(len(page), 12)
+        for held_out, target, orders, all_folds, first_folds, *_ in page:
+            of = [(int(r["fold"]), float(r["spearman"])) for r in rows if (r["held_out"], r["target"]) == (held_out[2:], target) and r["spearman"]]
+            first = [s for fold, s in of if fold < 3]
+            self.assertEqual((orders, all_folds, first_folds), (str(len(of)), f"{sum(s for _, s in of) / len(of):.3f}", f"{sum(first) / len(first):.3f}"))
 
     def test_labels_are_of_the_recipes_beside_them(self):
         folder = self.new_folder()

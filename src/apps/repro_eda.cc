@@ -196,7 +196,7 @@ Action setup_repro_eda(Cli& cli) {
   cli.option("--inner", o->spec.network.inner, "channels where circuit and recipe meet");
   cli.option("--epochs", o->spec.epochs, "over the samples to train on");
   cli.option("--batch", o->spec.batch, "samples of a step");
-  cli.option("--folds", o->folds, "which fifths are held out in turn, a list");
+  cli.option("--folds", o->folds, "which of 0 to 4 are held out in turn, a list");
   cli.option("--seed", o->spec.seed, "of weights and batches");
   cli.option("-t,--threads", o->threads, "0: one per core; times are of one");
   cli.option("--csv FILE", o->csv, "write the scores of every design");

@@ -109,10 +109,9 @@ void check_graph(const Recipe& recipe) {
   const GraphRecipe& g = recipe.graph;
   if (g.task != "node" && g.sample > 0)
     fail("graph.sample", {.what = fmt::format("does not go with graph.task = {}", g.task), .expected = "node"});
-  if (g.sample > 0 && (g.model == "gcn" || g.model == "monet"))
-    fail("graph.sample",
-         {.what = fmt::format("does not go with {}, which needs the degrees of the whole graph", g.model),
-          .expected = "sage, gin, gat or edgeconv"});
+  if (g.sample > 0 && g.model == "monet")
+    fail("graph.sample", {.what = "does not go with monet, whose weights are of the degrees of the whole graph",
+                          .expected = "gcn, sage, gin, gat or edgeconv"});
   if (recipe.batch > 0 && g.sample == 0 && g.task == "node")
     fail("batch", {.what = "goes with graph.sample; without it a batch is the whole graph", .hint = "leaving it out"});
 }

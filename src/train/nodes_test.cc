@@ -97,7 +97,6 @@ TEST_F(NodesTest, RewritesLeaveTheLosses) {
     golden(model);
     recipe_.steps = 4;
     for (const int64_t sample : {0, 3}) {
-      if (sample > 0 && model == std::string("gcn")) continue;
       recipe_.graph.sample = sample;
       recipe_.graph.rewrites_off.clear();
       fs::remove_all(recipe_.out);
@@ -322,7 +321,7 @@ TEST_F(NodesTest, ATwinOfCora) {
 // A sample that takes every neighbour, in one batch, is the whole graph seen from the nodes to train on: but for the
 // order of sums, its losses are those of full batches.
 TEST_F(NodesTest, SamplesOfEverythingAreTheWholeGraph) {
-  for (const char* model : {"sage", "gin", "gat", "edgeconv"}) {
+  for (const char* model : {"gcn", "sage", "gin", "gat", "edgeconv"}) {
     SCOPED_TRACE(model);
     fs::remove_all(recipe_.out);
     golden(model);
@@ -396,7 +395,10 @@ TEST_F(NodesTest, RecipesThatContradictThemselves) {
   expect("[nest.budgets] does not go with", [](Recipe& r) { r.nest.budgets = {0.5}; });
   expect("[dropout] does not go with objective = \"graph\"; got 0.5; try graph.dropout",
          [](Recipe& r) { r.dropout = 0.5; });
-  expect("[graph.sample] does not go with gcn", [](Recipe& r) { r.graph.sample = 5; });
+  expect("[graph.sample] does not go with monet", [](Recipe& r) {
+    r.graph.sample = 5;
+    r.graph.model = "monet";
+  });
   expect("[graph.rewrites_off] is not a rewrite; got fusing", [](Recipe& r) { r.graph.rewrites_off = {"fusing"}; });
   expect("[graph.aggregate] does not go with gcn; got max; expected add", [](Recipe& r) { r.graph.aggregate = "max"; });
   expect("[graph.aggregate] does not go with edgeconv; got mean", [](Recipe& r) {

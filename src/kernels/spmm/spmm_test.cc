@@ -36,9 +36,12 @@ struct TestGraph {
     for (int32_t e = 0; e < std::ssize(col); ++e) order.push_back(static_cast<int32_t>(std::ssize(col)) - 1 - e);
   }
   View rowptr_view() const { return view_of(rowptr.data(), {std::ssize(rowptr)}); }
-  View col_view() const { return view_of(col.data(), {std::ssize(col)}); }
+  View col_view() const { return view_of(col.empty() ? &kNone : col.data(), {std::ssize(col)}); }
   View order_view() const { return view_of(order.data(), {std::ssize(order)}); }
   int64_t edges() const { return std::ssize(col); }
+
+ private:
+  static constexpr int32_t kNone = 0;
 };
 
 // Integers of -4 to 4 (no zeros), so that sums are exact in every order and many values tie.
@@ -340,6 +343,36 @@ TEST(Spmm, IntegersAreExact) {
         make_integers(p.x.mut(), 1);
         make_integers(p.edge.mut(), 2);
         sweep(p.op, 0);
+      }
+    }
+  }
+}
+
+// Shapes around vectors, strips and slices, none of any of them; integers, so that all rows have the same bits.
+TEST(Spmm, TheLatticeOfShapes) {
+  for (const int64_t rows : {0, 1, 2, 15, 16, 17, 1000}) {
+    for (const int64_t width : {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 128, 129, 256, 602}) {
+      if (rows == 1000 && width % 64 != 0 && width < 129) continue;  // the reference is slow
+      const TestGraph graph(rows, 33, static_cast<uint64_t>(rows + width));
+      TestTensor x(DType::f32, {33, width}, 1), edge(DType::f32, {graph.edges() + 1, 1}, 2),
+          y(DType::f32, {rows + 1, width}, 3), arg(DType::i32, {rows + 1, width}, 4);  // never without memory
+      make_integers(x.mut(), 1);
+      make_integers(edge.mut(), 2);
+      for (const EdgeOp f : {EdgeOp::copy_x, EdgeOp::mul}) {
+        for (const Reduce reduce : {Reduce::sum, Reduce::max}) {
+          SpmmFwd op{.rowptr = graph.rowptr_view(),
+                     .col = graph.col_view(),
+                     .x = x.view(),
+                     .edge = f == EdgeOp::mul ? edge.view().slice(0, 0, graph.edges()) : View(),
+                     .y = {y.bytes.data(), DType::f32, {rows, width}},
+                     .op = f,
+                     .reduce = reduce};
+          if (picks(reduce)) op.arg = {arg.bytes.data(), DType::i32, {rows, width}};
+          const auto pack = pack_spmm(op.rowptr, op.col, op.edge);
+          if (pack) op.pack = &*pack;
+          sweep(op, 0);
+          if (HasFailure()) FAIL() << rows << " rows, width " << width;
+        }
       }
     }
   }
