@@ -26,6 +26,11 @@ def npy(path, kind, shape, values):
                      struct.pack(f"<{len(values)}{'q' if kind == 'i8' else 'f'}", *values))
 
 
+def memory_free():
+    with open("/proc/meminfo") as lines:
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+
+
 class GraphCase(Case):
     def setUp(self):
         self.folder = self.new_folder()
@@ -89,6 +94,27 @@ class Graphs(GraphCase):
         npy(self.folder / "far.npy", "i8", "(6,)", [0, 1, 2, 0, 1, 10 ** 9])
         self.refused("[a class] out of range; got 1000000000; expected -1 to 1048575", "data", "graph", "ring.txt", "-o", "m.safetensors", "--labels", "far.npy")
         self.refused("another number of nodes; got 5", "data", "graph", "ring.txt", "-o", "m.safetensors", "--features", "x.npy")
+
+    def test_nodes_without_edges_are_those_of_features_and_labels(self):
+        (self.folder / "pair.txt").write_text("0 1\n1 0\n")
+        npy(self.folder / "x.npy", "f4", (5, 2), [0.5 * i for i in range(10)])
+        npy(self.folder / "y.npy", "i8", (5,), [0, 1, 0, 1, 1])
+        words = ("data", "graph", "pair.txt", "-o", "graph.safetensors", "--json")
+        self.assertEqual(json.loads(self.run_ok(*words, "--features", "x.npy", "--labels", "y.npy", "--train", "1"))["nodes"], 5)
+        self.assertIn("5 nodes, 2 edges", self.run_ok("train", "recipe.toml"))
+        self.assertEqual(json.loads(self.run_ok(*words[:3], "-o", "y.safetensors", "--json", "--labels", "y.npy"))["nodes"], 5)
+        npy(self.folder / "y.npy", "i8", (4,), [0, 1, 0, 1])
+        self.refused("[y.npy] has another number of nodes; got 4; expected 5", *words[:3], "-o", "m.safetensors", "--features", "x.npy",
+                     "--labels", "y.npy")
+        npy(self.folder / "x.npy", "f4", (5, 0), [])
+        self.refused("is not one row per node; got [5, 0]", *words[:3], "-o", "m.safetensors", "--features", "x.npy")
+
+    def test_what_is_left_out_is_counted(self):
+        (self.folder / "m.mtx").write_text("%%matrixmarket Matrix Coordinate real symmetric\n3 3 4\n1 1 1\n2 1 1\n3 3 1\n3 2 1\n")
+        done = braid("data", "graph", "m.mtx", "-o", "m.safetensors", cwd=self.folder)
+        self.assertEqual((done.returncode, done.stderr), (0, "2 self-loops and repeated edges are left out\n"))
+        (self.folder / "m.mtx").write_text("%%MatrixMarket matrix coordinate complex general\n2 2 1\n1 2 3 4\n")
+        self.refused("pattern|real|integer", "data", "graph", "m.mtx", "-o", "n.safetensors")
 
     def held_out(self, out):
         rows = [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text().splitlines()]
@@ -164,6 +190,9 @@ class Graphs(GraphCase):
         self.refused("--labels F.npy", "data", "graph", "ring.txt", "--train", "0.2", "-o", "b.safetensors")
         self.refused("fewer --nodes or --items", "data", "graph", "blocks", "--nodes", "200000000", "--width", "65536", "--degree", "1",
                      "-o", "b.safetensors")
+        if memory_free() < 30 << 30:
+            for model in ("rmat", "uniform"):
+                self.refused("[memory] the graph does not fit", "data", "graph", model, "--nodes", "100000000", "-o", "b.safetensors")
         self.refused("gcn", "train", "recipe.toml", "graph.model=gcnn")
         self.run_ok("data", "graph", "blocks", "-o", "blocks.safetensors", "--nodes", "100")
         idle = braid("train", "recipe.toml", "graph.path=blocks.safetensors", "graph.model=sage", "--dry-run", cwd=self.folder).stderr

@@ -147,7 +147,7 @@ class Prune(Case):
         for pattern, density in (("unstructured", 0.25), ("2:4", 0.5), ("shfl-bw", 0.25), ("vector-wise", 0.25),
                                  ("block", 0.25)):
             out = self.place / pattern.replace(":", "-")
-            words = () if pattern == "2:4" else ("--density", density, "--block", "16")
+            words = {"2:4": (), "unstructured": ("--density", density)}.get(pattern, ("--density", density, "--block", "16"))
             done = prune(out, "--pattern", pattern, *words, "--score", "magnitude", "--json")
             self.assertEqual(done.returncode, 0, done.stderr)
             told = json.loads(done.stdout)
@@ -213,6 +213,8 @@ class Prune(Case):
                             (("--pattern", "shfl-bw", "--density", "0"), "--density"),
                             (("--pattern", "shfl-bw", "--density", "1.5"), "--density"),
                             (("--pattern", "2:4", "--density", "0.25"), "does not go with 2:4"),
+                            (("--pattern", "2:4", "--block", "16"), "[--block] does nothing with --pattern 2:4"),
+                            (("--pattern", "unstructured", "--density", "0.5", "--block", "16"), "does nothing with --pattern unstructured"),
                             (("--pattern", "3:4", "--density", "0.25"), "--pattern"),
                             (("--pattern", "block", "--density", "0.5", "--block", "0"), "--block"),
                             (("--pattern", "block", "--density", "0.5", "--score", "taylor"), "--score"),

@@ -7,6 +7,8 @@ usage: repro_test.py BRAID [--recall]
 import csv
 import json
 import math
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -205,6 +207,8 @@ class Alcop(Case):
             wrong.write_text("".join(line + "\n" for line in lines))
             self.assertOneLine(braid("repro", "alcop", "--times", wrong), says)
         self.assertOneLine(braid("repro", "alcop", "--heights", 48), "--heights")
+        for words in (["--heights", 16], ["--densities", 50], ["--rounds", 3], ["--quick"]):
+            self.assertOneLine(braid("repro", "alcop", "--times", self.STORED, *words), f"[{words[0]}] does nothing with --times")
         if not json.loads(braid("info", "--machine", "--json").stdout)["gpus"]:
             self.assertOneLine(braid("repro", "alcop"), "no GPU")
 
@@ -270,10 +274,34 @@ class Eda(Case):
                 self.assertGreater(told["spearman"], 0.49 if told["target"] == "area" else 0.6)
                 self.assertGreater(told["spearman"], told["step_counts"] + 0.05)
 
+    def test_the_page_has_the_numbers_of_the_study(self):
+        rows = list(csv.DictReader(self.STORED.read_text().splitlines()))
+        page = [line.split(" | ") for line in (ROOT / "docs/graphs.md").read_text().splitlines() if re.match(r"\| (unseen|both unseen) ", line)]
+        self.assertEqual(len(page), 12)
+        for held_out, target, orders, all_folds, first_folds, *_ in page:
+            of = [(int(r["fold"]), float(r["spearman"])) for r in rows if (r["held_out"], r["target"]) == (held_out[2:], target) and r["spearman"]]
+            first = [s for fold, s in of if fold < 3]
+            self.assertEqual((orders, all_folds, first_folds), (str(len(of)), f"{sum(s for _, s in of) / len(of):.3f}", f"{sum(first) / len(first):.3f}"))
+
+    def test_labels_are_of_the_recipes_beside_them(self):
+        folder = self.new_folder()
+        label = [sys.executable, ROOT / "tools/eda/label.py", folder, "--designs", "0", "--recipes"]
+        subprocess.run([*label, "5"], check=True)
+        first = (folder / "recipes.txt").read_text()
+        subprocess.run([*label, "5"], check=True)
+        done = subprocess.run([*label, "6"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("has other recipes than --recipes 6 --steps 6", done.stderr)
+        self.assertEqual((folder / "recipes.txt").read_text(), first)
+
     def test_refusals(self):
         folder = self.new_folder()
         for words, says in [(["--data", folder / "none"], "recipes.txt"), (["--folds", 5], "--folds"), (["--epochs", 0], "--epochs")]:
             self.assertOneLine(braid("repro", "eda", *words), says)
+        for option in ("--epochs", "--hidden", "--width", "--inner", "--folds"):
+            self.assertOneLine(braid("repro", "eda", "--quick", option, 1), f"[{option}] does nothing with --quick")
+        for option in ("--densities", "--steps"):
+            self.assertOneLine(braid("repro", "shfl-bw", "--quick", option, 5), f"[{option}] does nothing with --quick")
         (folder / "recipes.txt").write_text("b rw\n")
         self.assertOneLine(braid("repro", "eda", "--data", folder), "has no designs")
         (folder / "a-1.csv").write_text("recipe,ands,levels,area,delay,same,ms\n0,1,1,2,1,0,5\n")

@@ -28,6 +28,7 @@ ASKS_A_NAME = re.compile(r"\b(name|stack)\)?(\.|->)(contains|find|starts_with|en
 # The modules that read parameters, and their files where the names are of something else.
 PARAMETER_MODULES = re.compile(r"src/(core|nn|gnn|models|engine|plan|quant|eval|prune|train|layout|puzzle)/")
 OTHER_NAMES = {
+    "src/gnn/network.cc": "tensors of PyTorch Geometric's files",
     "src/models/adapter_file.cc": "tensors of PEFT's file",
     "src/models/adapter_sites.cc": "modules, as users of PEFT spell them",
     "src/models/gguf_config.cc": "tensors of a GGUF file",

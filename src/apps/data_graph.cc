@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -13,22 +12,18 @@
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/data_graph_file.h"
 #include "apps/result.h"
 #include "graph/generate_tasks.h"
 #include "graph/graph_write.h"
-#include "graph/read_text.h"
 #include "graph/reorder.h"
 #include "io/atomic_file.h"
-#include "io/npy.h"
 #include "report/units.h"
 #include "sys/error.h"
 #include "sys/memory.h"
-#include "sys/read.h"
 
 namespace braid::apps {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct DataGraphArgs {
   std::string source, out, features, classes, order;
@@ -37,18 +32,15 @@ struct DataGraphArgs {
   double degree = graph::BlockModel{}.degree, homophily = graph::BlockModel{}.homophily,
          signal = graph::BlockModel{}.signal, train = graph::BlockModel{}.train;
   bool directed = false, json = false;
+
+  GraphFiles file() const {
+    return {
+        .edges = source, .features = features, .classes = classes, .train = train, .seed = seed, .directed = directed};
+  }
 };
 
-void within(const char* option, double value, double least, double most) {
-  if (!(value >= least && value <= most))
-    fail(option,
-         {.what = "out of range", .got = fmt::format("{}", value), .expected = fmt::format("{} to {}", least, most)});
-}
-
-constexpr std::string_view kModels[] = {"blocks", "rmat", "uniform", "grid", "motifs", "bipartite", "citations"};
-
 bool is_model(const std::string& source) {
-  return std::find(std::begin(kModels), std::end(kModels), source) != std::end(kModels);
+  return std::find(std::begin(kGraphModels), std::end(kGraphModels), source) != std::end(kGraphModels);
 }
 
 // Options that differ from their default, though the source does not read them.
@@ -88,6 +80,24 @@ void refuse_unread(const DataGraphArgs& o) {
     fail("--train", {.what = "needs classes to train on", .hint = "--labels F.npy"});
 }
 
+// Of graphs whose size is given.
+void need_memory(const DataGraphArgs& o) {
+  const bool blocks = o.source == "blocks" || o.source == "bipartite";
+  if (!blocks && o.source != "rmat" && o.source != "uniform" && o.source != "grid") return;
+  // An edge drawn, both ways, with its transpose and as it is written; a node's row pointers and order.
+  constexpr double kEdge = 28, kNode = 48;
+  const double nodes = static_cast<double>(o.nodes + (o.source == "bipartite" ? o.items : 0)),
+               edges = static_cast<double>(o.nodes) * (o.source == "grid" ? 4 : o.degree),
+               features = blocks ? nodes * static_cast<double>(o.width) * sizeof(float) : 0,
+               bytes = kNode * nodes + kEdge * edges + features;
+  if (bytes <= static_cast<double>(sys::memory_available())) return;
+  fail_environment("memory",
+                   {.what = features > bytes / 2 ? "features of all nodes do not fit" : "the graph does not fit",
+                    .got = fmt::format("{} free", report::bytes(sys::memory_available())),
+                    .expected = report::bytes(static_cast<int64_t>(bytes)),
+                    .hint = blocks ? "fewer --nodes or --items, or a smaller --width" : "fewer --nodes"});
+}
+
 void check(const DataGraphArgs& o) {
   refuse_unread(o);
   within("--nodes", static_cast<double>(o.nodes), 1, 1 << 28);
@@ -104,13 +114,7 @@ void check(const DataGraphArgs& o) {
     fail("--degree", {.what = "rmat draws whole edges per node, each with two ends",
                       .got = fmt::format("{}", o.degree),
                       .expected = "an even number"});
-  const int64_t of_items = o.source == "bipartite" ? o.items : 0;
-  const double values = static_cast<double>(o.nodes + of_items) * static_cast<double>(o.width) * sizeof(float);
-  if ((o.source == "blocks" || o.source == "bipartite") && values > static_cast<double>(sys::memory_available()))
-    fail_environment("memory", {.what = "features of all nodes do not fit",
-                                .got = fmt::format("{} free", report::bytes(sys::memory_available())),
-                                .expected = report::bytes(static_cast<int64_t>(values)),
-                                .hint = "fewer --nodes or --items, or a smaller --width"});
+  if (is_model(o.source)) need_memory(o);
   if (!o.order.empty() && !graph::node_order_of(o.order))
     fail("--order", {.what = "no such order",
                      .got = printable(o.order),
@@ -149,48 +153,6 @@ graph::GraphData generated(const DataGraphArgs& o) {
   return o.source == "bipartite" ? graph::bipartite_blocks(model, o.items) : graph::block_model(model);
 }
 
-void need_nodes(const std::string& file, int64_t got, int64_t nodes) {
-  if (got == nodes) return;
-  fail(printable(file), {.what = "has another number of nodes",
-                         .got = std::to_string(got),
-                         .expected = fmt::format("{}, as the graph has", nodes)});
-}
-
-// Of a file: its edges, and features and classes where they are named.
-graph::GraphData read(const DataGraphArgs& o) {
-  if (!fs::exists(o.source))
-    fail("data graph", {.what = "no such file or kind of graph",
-                        .got = printable(o.source),
-                        .expected = fmt::format("a file, or {}", fmt::join(kModels, ", "))});
-  const std::string text = sys::read_file(o.source), where = printable(o.source);
-  const bool matrix = graph::is_matrix_market(text);
-  if (matrix && o.directed)
-    fail("--directed", {.what = "does not apply to a Matrix Market file, which says itself whether it is symmetric",
-                        .hint = "leaving it out"});
-  graph::TextGraph parsed =
-      matrix ? graph::parse_matrix_market(text, where) : graph::parse_edge_list(text, where, !o.directed);
-  if (parsed.removed > 0) fmt::print(stderr, "{} self-loops and repeated edges are left out\n", parsed.removed);
-  graph::GraphData data = with_edges(std::move(parsed.csr));
-  const int64_t nodes = data.graph.rows();
-  if (!o.features.empty()) {
-    const io::Npy file(o.features);
-    if (file.shape().rank != 2)
-      fail(printable(o.features), {.what = "is not one row per node", .got = to_string(file.shape())});
-    need_nodes(o.features, file.shape()[0], nodes);
-    data.features = file.shape()[1];
-    data.x = file.floats();
-  }
-  if (!o.classes.empty()) {
-    for (const int64_t y : io::Npy(o.classes).integers()) {
-      within("a class", static_cast<double>(y), -1, graph::kMostClasses - 1);
-      data.y.push_back(static_cast<int32_t>(y));
-    }
-    need_nodes(o.classes, std::ssize(data.y), nodes);
-    graph::choose_training(data, o.train, static_cast<uint64_t>(o.seed));
-  }
-  return data;
-}
-
 // Returns what the order changes, and the time that it takes.
 std::string reorder(graph::GraphData& data, const std::string& order, nlohmann::ordered_json& result) {
   const double before = graph::mean_span(data.graph.in);
@@ -206,7 +168,7 @@ std::string reorder(graph::GraphData& data, const std::string& order, nlohmann::
 int data_graph(const DataGraphArgs& o) {
   check(o);
   io::check_new_file(o.out, ".safetensors");
-  graph::GraphData data = is_model(o.source) ? generated(o) : read(o);
+  graph::GraphData data = is_model(o.source) ? generated(o) : read_graph_files(o.file());
   const graph::RowStats stats = graph::stats_of(data.graph.in);
   nlohmann::ordered_json result = {{"file", o.out},
                                    {"nodes", stats.rows},

@@ -41,6 +41,12 @@ void check_range(const char* flag, int64_t value, int64_t low, int64_t high) {
   fail(flag, {.what = "out of range", .got = std::to_string(value), .expected = fmt::format("{} to {}", low, high)});
 }
 
+void refuse_unread(const char* beside, std::initializer_list<std::pair<const char*, bool>> given) {
+  for (const auto& [flag, is_given] : given) {
+    if (is_given) fail(flag, {.what = fmt::format("does nothing with {}", beside), .hint = "leaving it out"});
+  }
+}
+
 namespace {
 
 std::optional<DType> cache_dtype(const std::string& name) {

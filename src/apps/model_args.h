@@ -1,7 +1,9 @@
 // Options shared by all commands that run a model.
 #pragma once
 #include <filesystem>
+#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/cli.h"
@@ -15,6 +17,8 @@ namespace braid::apps {
 void check_utf8(const char* flag, const std::string& text);
 // The value of a flag lies in [low, high], or is refused.
 void check_range(const char* flag, int64_t value, int64_t low, int64_t high);
+// Error for the first flag that is given though `beside` leaves it unread.
+void refuse_unread(const char* beside, std::initializer_list<std::pair<const char*, bool>> given);
 
 // What is read as a tokenizer: a folder or file, else a model's folder by its name.
 std::filesystem::path find_tokenizer(const std::string& argument);

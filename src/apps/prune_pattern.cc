@@ -70,6 +70,8 @@ masks::Spec PatternArgs::spec() const {
                        .expected = "above 0, up to 1",
                        .hint = "--density 0.5"});
   check_range("--block", block, 1, 1 << 16);
+  const bool groups = spec.pattern != masks::Pattern::two_four && spec.pattern != masks::Pattern::unstructured;
+  if (!groups) refuse_unread(("--pattern " + pattern).c_str(), {{"--block", block != PatternArgs{}.block}});
   return spec;
 }
 

@@ -73,6 +73,12 @@ AlcopStudy measure_alcop(ReproAlcopArgs o) {
 int repro_alcop(const ReproAlcopArgs& o) {
   if (!o.csv.empty()) io::check_new_file(o.csv, ".csv");
   if (!o.svg.empty()) io::check_new_file(o.svg, ".svg");
+  const ReproAlcopArgs plain;
+  if (!o.times.empty())
+    refuse_unread("--times", {{"--heights", o.heights != plain.heights},
+                              {"--densities", o.percents != plain.percents},
+                              {"--rounds", o.rounds != plain.rounds},
+                              {"--quick", o.quick}});
   const AlcopStudy study = o.times.empty() ? measure_alcop(o) : read_alcop_csv(o.times);
   if (!o.csv.empty()) io::write_text_file(o.csv, alcop_csv(study));
   if (!o.svg.empty()) io::write_text_file(o.svg, alcop_svg(study));

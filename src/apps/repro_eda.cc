@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/eda_report.h"
 #include "apps/model_args.h"
 #include "eda/fold.h"
 #include "gnn/network.h"
 #include "io/atomic_file.h"
-#include "report/curve.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
@@ -40,13 +40,6 @@ struct EdaArgs {
 constexpr eda::Part kUnseenParts[] = {eda::Part::recipes, eda::Part::designs, eda::Part::both};
 constexpr size_t kShown[] = {0, 3, 4};  // of kTops
 
-struct EdaStudy {
-  eda::Labels labels;
-  std::vector<int64_t> folds{};
-  std::vector<eda::FoldResult> results{};
-  std::vector<eda::Score> scores{}, alone{};  // of all folds
-};
-
 std::string percent(double part) { return fmt::format("{:.2f}%", 100 * part); }
 
 template <class Of>
@@ -54,48 +47,6 @@ double total_of(const EdaStudy& s, Of of) {
   double sum = 0;
   for (const eda::FoldResult& r : s.results) sum += static_cast<double>(of(r));
   return sum;
-}
-
-std::string eda_csv(const EdaStudy& s) {
-  std::string text = "fold,design,held_out,target,samples,spearman,recipe_alone,step_counts,determination";
-  for (const char* of : {"regret", "counts_regret", "chance"}) {
-    for (const int64_t k : eda::kTops) text += fmt::format(",{}_{}", of, k);
-  }
-  const auto number = [](std::optional<double> v) { return v ? fmt::format(",{:.4f}", *v) : std::string(","); };
-  for (size_t f = 0; f < s.folds.size(); ++f) {
-    const eda::FoldResult& result = s.results[f];
-    for (size_t i = 0; i < result.scores.size(); ++i) {
-      const eda::Score& r = result.scores[i];
-      text += fmt::format("\n{},{},{},{},{}", s.folds[f], s.labels.designs[static_cast<size_t>(r.design)].name,
-                          eda::kPartNames[static_cast<size_t>(r.part)], eda::kTargets[r.target], r.samples);
-      text += number(r.spearman) + number(result.alone[i].spearman) + number(r.counts) + number(r.determination);
-      for (const auto& list : {r.regret, r.counts_regret, r.chance}) {
-        for (const double v : list) text += fmt::format(",{:.5f}", v);
-      }
-    }
-  }
-  return text + "\n";
-}
-
-std::string eda_svg(const EdaStudy& s) {
-  report::Curve curve{.title = "area lost by trying only the recipes that are put first (measured)",
-                      .x_label = "recipes tried",
-                      .y_label = "regret, percent of the best area",
-                      .log_x = true};
-  for (const eda::Part part : {eda::Part::recipes, eda::Part::designs}) {
-    const eda::Summary sum = eda::summary_of(s.scores, part, 2);
-    const auto add = [&](const char* by, const auto& list) {
-      report::Series series{.label = fmt::format("{}, {}", eda::kPartNames[static_cast<size_t>(part)], by),
-                            .points = {}};
-      for (size_t k = 0; k < eda::kTops.size(); ++k)
-        series.points.emplace_back(static_cast<double>(eda::kTops[k]), 100 * list[k]);
-      curve.series.push_back(std::move(series));
-    };
-    add("network", sum.regret);
-    add("step counts", sum.counts_regret);
-    add("chance", sum.chance);
-  }
-  return report::svg(curve);
 }
 
 void print_study(const EdaArgs& o, const EdaStudy& s) {
@@ -130,8 +81,7 @@ void print_study(const EdaArgs& o, const EdaStudy& s) {
   fmt::print(
       "{}\n{} designs x {} recipes, {} distinct results; {} of {} folds held out in turn, by family and by recipe. A "
       "{} of {} layers and {} parameters, {} epochs; loss {:.3f} to {:.3f} of a variance of 1 (fold {}). Means over "
-      "the "
-      "orders of recipes within a design, one for each fold and design with at least {} results.\n",
+      "the orders of recipes within a design, one for each fold and design with at least {} results.\n",
       table.plain(), s.labels.designs.size(), s.labels.recipes.size(), first.distinct, s.folds.size(), eda::kFolds,
       o.model, o.spec.network.layers, first.parameters, o.spec.epochs, first.first_loss, first.last_loss, s.folds[0],
       eda::kLeastSamples);
@@ -190,7 +140,16 @@ void print_eda_json(const EdaArgs& o, const EdaStudy& s) {
 
 int repro_eda(EdaArgs o) {
   eda::QorSpec& net = o.spec.network;
-  if (o.quick) o.spec.epochs = 2, net.hidden = 8, net.width = 4, net.inner = 16, o.folds = {0};
+  if (o.quick) {
+    const EdaArgs plain;
+    const eda::QorSpec& own = plain.spec.network;
+    refuse_unread("--quick", {{"--epochs", o.spec.epochs != plain.spec.epochs},
+                              {"--hidden", net.hidden != own.hidden},
+                              {"--width", net.width != own.width},
+                              {"--inner", net.inner != own.inner},
+                              {"--folds", o.folds != plain.folds}});
+    o.spec.epochs = 2, net.hidden = 8, net.width = 4, net.inner = 16, o.folds = {0};
+  }
   check_range("--layers", net.layers, 1, 16);
   check_range("--hidden", net.hidden, 1, 1024);
   check_range("--width", net.width, 1, 256);
@@ -237,7 +196,7 @@ Action setup_repro_eda(Cli& cli) {
   cli.option("--inner", o->spec.network.inner, "channels where circuit and recipe meet");
   cli.option("--epochs", o->spec.epochs, "over the samples to train on");
   cli.option("--batch", o->spec.batch, "samples of a step");
-  cli.option("--folds", o->folds, "which fifths are held out in turn, a list");
+  cli.option("--folds", o->folds, "which of 0 to 4 are held out in turn, a list");
   cli.option("--seed", o->spec.seed, "of weights and batches");
   cli.option("-t,--threads", o->threads, "0: one per core; times are of one");
   cli.option("--csv FILE", o->csv, "write the scores of every design");

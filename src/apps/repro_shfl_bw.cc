@@ -154,6 +154,9 @@ int repro_shfl_bw(ReproShflBwArgs o) {
     study.densities.push_back(static_cast<double>(percent) / 100);
   }
   if (study.quick) {
+    const ReproShflBwArgs plain;
+    refuse_unread("--quick",
+                  {{"--densities", o.percents != plain.percents}, {"--steps", study.steps != plain.study.steps}});
     study.densities = {0.5};
     study.steps = 2;
     study.train = 24;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "sparse/race.h"
-#include "train/graph_weights.h"
 #include "train/schedule.h"
 
 namespace braid::eda {
@@ -62,16 +61,16 @@ QorModel::QorModel(const Labels& labels, const Split& split, const ModelSpec& sp
   const train::OptimizerRecipe recipe{.lr = spec.lr, .beta2 = 0.99, .weight_decay = spec.weight_decay};
   const Range all{0, masters_.size()};
   optimizer_ = std::make_unique<train::Optimizer>(recipe, masters_, list, std::span(&all, 1));
+  std::vector<int32_t> trained;
   for (size_t i = 0; i < split.samples.size(); ++i) {
-    if (split.samples[i].part == Part::trained) trained_.push_back(static_cast<int32_t>(i));
+    if (split.samples[i].part == Part::trained) trained.push_back(static_cast<int32_t>(i));
   }
+  trained_ = train::Epochs(std::move(trained), static_cast<uint64_t>(spec.seed));
 }
 
-int64_t QorModel::steps() const { return spec_.epochs * ((std::ssize(trained_) + spec_.batch - 1) / spec_.batch); }
+int64_t QorModel::steps() const { return spec_.epochs * ((trained_.count() + spec_.batch - 1) / spec_.batch); }
 
-std::vector<int32_t> QorModel::drawn(int64_t number) const {
-  return train::epoch_batch(trained_, spec_.batch, number, static_cast<uint64_t>(spec_.seed));
-}
+std::vector<int32_t> QorModel::drawn(int64_t number) { return trained_.batch(spec_.batch, number); }
 
 void QorModel::take(std::span<const int32_t> samples, bool once) {
   std::vector<int32_t> recipes, places, designs;

@@ -8,6 +8,7 @@
 
 #include "eda/network.h"
 #include "models/master_weights.h"
+#include "train/graph_weights.h"
 #include "train/optimizer.h"
 
 namespace braid::eda {
@@ -54,7 +55,7 @@ class QorModel {
  private:
   void take(std::span<const int32_t> samples, bool once);
   double run_batch();
-  std::vector<int32_t> drawn(int64_t number) const;
+  std::vector<int32_t> drawn(int64_t number);
 
   const Labels& labels_;
   const Split& split_;
@@ -64,7 +65,7 @@ class QorModel {
   std::unique_ptr<QorNetwork> network_;
   std::unique_ptr<train::Optimizer> optimizer_;
   std::vector<Scale> scales_;
-  std::vector<int32_t> trained_;  // samples
+  train::Epochs trained_;  // samples
   nn::Draws draws_;
   // Of the batch: its distinct designs, and what is computed.
   std::vector<int32_t> designs_;

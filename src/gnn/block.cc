@@ -53,14 +53,28 @@ void add_edge_blocks(Block& block) {
   block.looped = edge_block(graph::make_graph(with_loops(block.graph.in)));
   if (block.self_norm.empty()) return;
   const graph::Csr& in = block.looped->graph.in;
-  const auto root = [&](int64_t i) { return std::sqrt(block.self_norm[static_cast<size_t>(i)]); };
-  for (int64_t i = 0; i < in.rows; ++i) {
+  auto next = block.norm.begin();
+  for (int64_t i = 0; i < in.rows; ++i) {  // without loops of its own, as all graphs are read
     for (int64_t e = in.rowptr[static_cast<size_t>(i)]; e < in.rowptr[static_cast<size_t>(i) + 1]; ++e)
-      block.looped->norm.push_back(root(i) * root(in.col[static_cast<size_t>(e)]));
+      block.looped->norm.push_back(in.col[static_cast<size_t>(e)] == i ? block.self_norm[static_cast<size_t>(i)]
+                                                                       : *next++);
   }
 }
 
 Block make_sampled_block(graph::Graph graph, sparse::Use use) { return plain_block(std::move(graph), use); }
+
+void add_sampled_norm(Block& block, const graph::Csr& whole, std::span<const int32_t> nodes) {
+  const graph::Csr& in = block.graph.in;
+  const auto degree = [&](int64_t i) { return static_cast<float>(whole.degree(nodes[static_cast<size_t>(i)])); };
+  const auto root = [&](int64_t i) { return 1 / std::sqrt(degree(i) + 1); };
+  block.norm.reserve(in.col.size());
+  for (int64_t i = 0; i < in.rows; ++i) {
+    const float own = root(i), each = in.degree(i) > 0 ? degree(i) / static_cast<float>(in.degree(i)) : 0;
+    block.self_norm.push_back(own * own);
+    for (int64_t e = in.rowptr[static_cast<size_t>(i)]; e < in.rowptr[static_cast<size_t>(i) + 1]; ++e)
+      block.norm.push_back(each * (own * root(in.col[static_cast<size_t>(e)])));
+  }
+}
 
 Block make_block(graph::Graph graph, EdgeValues values, sparse::Use use) {
   Block block = plain_block(std::move(graph), use);

@@ -2,6 +2,7 @@
 // nodes that receive are the first rows of those that send; in a whole graph they are the same.
 #pragma once
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/seq_map.h"
@@ -19,8 +20,8 @@ struct Block {
   graph::Graph graph;
   std::unique_ptr<sparse::Plans> plans{};  // of aggregation
   SeqMap receivers{}, senders{};           // rows and columns, as the rows of products
-  // As EdgeValues says, with a self-loop of each node: degrees d count it. Of a whole graph only.
-  std::vector<float> norm{};       // [edges] 1 / sqrt(d_i d_j), GCN's weights
+  // As EdgeValues says, with a self-loop of each node: degrees d, those of the whole graph, count it.
+  std::vector<float> norm{};       // [edges] 1 / sqrt(d_i d_j), GCN's weights; add_sampled_norm
   std::vector<float> self_norm{};  // [rows] 1 / d_i
   std::vector<float> pseudo{};     // [edges, 2] (1 / sqrt(d_i), 1 / sqrt(d_j)), MoNet's coordinates
 
@@ -44,7 +45,7 @@ struct Block {
 struct EdgeBlock {
   graph::Graph graph{};
   Block messages{};           // row i receives from the edges of row i: columns are edges
-  std::vector<float> norm{};  // with self-loops, of a whole graph: of all edges
+  std::vector<float> norm{};  // with self-loops, where the block has it: of all edges
 
   View norm_view() const { return view_of(norm.data(), {graph.edges(), 1}); }
 };
@@ -54,5 +55,8 @@ void add_edge_blocks(Block& block);
 Block make_block(graph::Graph graph, EdgeValues values, sparse::Use use = sparse::Use::often);
 // Of a part of one, whose degrees say nothing, or between two types of nodes.
 Block make_sampled_block(graph::Graph graph, sparse::Use use = sparse::Use::once);
+// Gives such a part GCN's weights; column c is node nodes[c] of `whole`. Where k of d neighbours were drawn each stands
+// for d / k, so that sums are unbiased. Before add_edge_blocks.
+void add_sampled_norm(Block& block, const graph::Csr& whole, std::span<const int32_t> nodes);
 
 }  // namespace braid::gnn

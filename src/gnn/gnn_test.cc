@@ -11,6 +11,7 @@
 #include "core/ref.h"
 #include "gnn/network.h"
 #include "graph/generate.h"
+#include "graph/sample.h"
 #include "kernels/spmm/spmm_ref.h"
 #include "sys/parallel.h"
 
@@ -194,23 +195,61 @@ TEST(Layer, GcnNormalisesWithSelfLoops) {
   }
 }
 
-// The edge function is applied to every edge here; nodes without edges give 0.
-TEST(Layer, EdgeConvIsTheMaximumOfAnEdgeFunction) {
-  Layered l({.kind = Kind::edgeconv, .in = 4, .out = 5, .aggregate = Reduce::max});
-  std::vector<double> want;
-  for (int64_t i = 0; i < 7; ++i) {
-    for (int64_t o = 0; o < 5; ++o) {
-      double best = -INFINITY;
-      l.each_source(i, [&](int64_t j) {
-        double value = l.at(1, o);
-        for (int64_t c = 0; c < 4; ++c)
-          value += l.at(0, o * 8 + c) * l.feature(i, c) + l.at(0, o * 8 + 4 + c) * (l.feature(j, c) - l.feature(i, c));
-        best = std::max(best, value);
-      });
-      want.push_back(std::isinf(best) ? 0 : best);
+// In the mean over many draws a sampled layer is the whole one.
+TEST(Layer, SamplesOfGcnAreUnbiased) {
+  const graph::Csr whole =
+      graph::csr_of(9, {{1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {0, 1}, {6, 1}, {7, 2}, {8, 2}, {1, 2}});
+  Layered l({.kind = Kind::gcn, .in = 3, .out = 4}, whole);
+  const std::vector<double> want = l.forward();
+  const std::vector<int32_t> seeds = {2, 0, 1};
+  constexpr int64_t kDraws = 4000;
+  std::vector<double> mean(12);
+  for (const bool fuse : {true, false}) {
+    l.spec.rewrites.fuse = fuse;
+    std::fill(mean.begin(), mean.end(), 0.0);
+    for (int64_t draw = 0; draw < kDraws; ++draw) {
+      graph::Sample sample =
+          graph::sample_neighbours(whole, seeds, 1, 2, {.seed = 1, .step = static_cast<uint64_t>(draw)});
+      Block block = make_sampled_block(std::move(sample.blocks[0]));
+      add_sampled_norm(block, whole, sample.nodes);
+      if (!fuse) add_edge_blocks(block);
+      Pass pass(block.cols());
+      pass.ctx.tape = nullptr;
+      const Tensor x(pass.arena, DType::f32, {block.cols(), 3});
+      for (int64_t i = 0; i < block.cols(); ++i) {
+        for (int64_t c = 0; c < 3; ++c)
+          set_element(x.mut(), 3 * i + c, l.feature(sample.nodes[static_cast<size_t>(i)], c));
+      }
+      const std::vector<double> y =
+          to_doubles(make_layer(l.spec, l.list)->forward(pass.run, block, x, DType::f32).view());
+      for (size_t i = 0; i < y.size(); ++i) mean[i] += y[i] / kDraws;
     }
+    for (size_t i = 0; i < mean.size(); ++i)
+      EXPECT_NEAR(mean[i], want[static_cast<size_t>(seeds[i / 4]) * 4 + i % 4], 0.05) << i;
   }
-  expect_close(l.forward(), want);
+}
+
+// The edge function is applied to every edge here; nodes without edges give 0.
+TEST(Layer, EdgeConvIsTheMaximumOrMinimumOfAnEdgeFunction) {
+  for (const Reduce reduce : {Reduce::max, Reduce::min}) {
+    const double sign = reduce == Reduce::max ? 1 : -1;
+    Layered l({.kind = Kind::edgeconv, .in = 4, .out = 5, .aggregate = reduce});
+    std::vector<double> want;
+    for (int64_t i = 0; i < 7; ++i) {
+      for (int64_t o = 0; o < 5; ++o) {
+        double best = -INFINITY;
+        l.each_source(i, [&](int64_t j) {
+          double value = l.at(1, o);
+          for (int64_t c = 0; c < 4; ++c)
+            value +=
+                l.at(0, o * 8 + c) * l.feature(i, c) + l.at(0, o * 8 + 4 + c) * (l.feature(j, c) - l.feature(i, c));
+          best = std::max(best, sign * value);
+        });
+        want.push_back(std::isinf(best) ? 0 : sign * best);
+      }
+    }
+    expect_close(l.forward(), want);
+  }
 }
 
 // Large enough that every op divides its work: aggregations of 400,000 operations, and one row of a tenth of the edges.

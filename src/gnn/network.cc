@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -53,6 +54,13 @@ std::vector<LayerParam> params_of(const NetworkSpec& spec) {
   all.push_back({.name = "lin.weight", .shape = {spec.classes, spec.hidden}, .matrix = true, .bound = bound});
   all.push_back({.name = "lin.bias", .shape = {spec.classes}, .bound = bound});
   return all;
+}
+
+bool names_param(std::string_view name) {
+  const size_t dot = name.find('.');
+  if (dot == 0 || dot == std::string_view::npos) return false;
+  const std::string_view first = name.substr(0, dot);
+  return first == "lin" || std::all_of(first.begin(), first.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 Network::Network(const NetworkSpec& spec, std::span<Param> params) : spec_(spec) {

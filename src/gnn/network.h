@@ -28,6 +28,10 @@ std::vector<LayerSpec> layers_of(const NetworkSpec& spec);
 // Of all layers, with the number of their layer before their names: "0.lin.weight".
 std::vector<LayerParam> params_of(const NetworkSpec& spec);
 
+// Whether a file calls a parameter of some network so: "0.lin.weight" or, after a readout, "lin.weight". Files of tests
+// have results and gradients besides.
+bool names_param(std::string_view name);
+
 // Of a step over a graph in training, from a pass that computes nothing (Ctx::dry). `params` have gradients.
 StepCount count_step(const NetworkSpec& spec, const graph::Graph& graph, std::span<Param> params,
                      const Numerics& numerics);

@@ -12,6 +12,7 @@
 #include "gnn/network.h"
 #include "graph/generate.h"
 #include "support/error_of.h"
+#include "sys/parallel.h"
 
 namespace braid::gnn {
 namespace {
@@ -58,13 +59,13 @@ struct StepResult {
 };
 
 // The logits, and the gradients of all parameters of sum(dy * logits).
-StepResult step(const NetworkSpec& spec, const graph::Graph& graph, bool whole) {
+StepResult step(const NetworkSpec& spec, const graph::Graph& graph, bool whole, int threads = 1) {
   Block block = whole ? block_for(spec.kind, spec.rewrites, graph) : make_sampled_block(graph);
   if (!whole && needs_edge_blocks(spec.kind, spec.rewrites)) add_edge_blocks(block);
   TrainedParams params(spec);
   Arena arena;
   Tape tape;
-  Ctx ctx{.arena = arena, .tape = &tape};
+  Ctx ctx{.arena = arena, .threads = threads, .tape = &tape};
   nn::StateView none;
   Run run{.ctx = ctx, .seqs = block.senders, .state = none};
   const TestTensor x(DType::f32, {graph.cols(), spec.features}, 77);
@@ -126,6 +127,27 @@ TEST(Rewrites, ChangeNoResultAndNoGradient) {
 }
 
 // Of one layer whose receivers are the first of its senders.
+// Large enough that the ops of both passes divide their work; fused and edge by edge.
+TEST(Rewrites, ThreadsChangeNoBitOfAGradient) {
+  const graph::Graph graph = graph::make_graph(graph::uniform_graph(14000, 40000, 5));
+  ASSERT_GT(sys::team_for(3, 2.0 * 16 * static_cast<double>(graph.rows())), 1);  // the gradient of max, the least
+  for (const Kind kind : kKinds) {
+    for (const Reduce reduce : {Reduce::max, Reduce::min, Reduce::mean}) {
+      if (kind != Kind::edgeconv && kind != Kind::sage && reduce != Reduce::max) continue;
+      if (kind == Kind::edgeconv && reduce == Reduce::mean) continue;
+      for (const bool rewritten : {true, false}) {
+        NetworkSpec spec = network(kind);
+        spec.hidden = 16;
+        if (kind == Kind::edgeconv || kind == Kind::sage) spec.aggregate = reduce;
+        if (!rewritten) spec.rewrites = choices()[1];
+        const StepResult one = step(spec, graph, true), three = step(spec, graph, true, 3);
+        EXPECT_EQ(one.logits, three.logits) << static_cast<int>(kind);
+        EXPECT_EQ(one.grads, three.grads) << static_cast<int>(kind) << " " << static_cast<int>(reduce) << rewritten;
+      }
+    }
+  }
+}
+
 TEST(Rewrites, NorInASample) {
   const graph::Graph graph =
       graph::make_graph({.rows = 3, .cols = 6, .rowptr = {0, 3, 3, 6}, .col = {1, 2, 5, 0, 3, 4}});

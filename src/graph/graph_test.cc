@@ -208,6 +208,36 @@ TEST(GraphText, MatrixMarketCountsFromOneAndMirrorsSymmetricFiles) {
   EXPECT_EQ(symmetric.csr.col, (std::vector<int32_t>{1, 2, 0, 0}));
 }
 
+TEST(GraphText, BannersAreReadInAnyCase) {
+  for (const char* banner :
+       {"%%matrixmarket matrix coordinate pattern general", "%%MATRIXMARKET MATRIX COORDINATE INTEGER GENERAL",
+        "%%MatrixMarket\tmatrix  coordinate Real general \r"}) {
+    const std::string text = std::string(banner) + "\n2 2 1\n1 2 3\n";
+    EXPECT_TRUE(is_matrix_market(text)) << banner;
+    EXPECT_EQ(parse_matrix_market(text, "m").csr.col, (std::vector<int32_t>{1})) << banner;
+  }
+  for (const char* text : {"%% MatrixMarket matrix", "% MatrixMarket", "", "\n", "%%MatrixMarkets matrix"})
+    EXPECT_FALSE(is_matrix_market(text)) << text;
+}
+
+// As the text has them: neither the mirror image of a diagonal entry nor the second direction of an edge is one.
+TEST(GraphText, WhatIsLeftOutIsCountedOnce) {
+  const auto symmetric = [](const char* entries) {
+    return parse_matrix_market(std::string("%%MatrixMarket matrix coordinate pattern symmetric\n") + entries, "m")
+        .removed;
+  };
+  EXPECT_EQ(symmetric("3 3 4\n1 1\n2 1\n3 1\n3 3\n"), 2);
+  EXPECT_EQ(symmetric("3 3 3\n2 1\n2 1\n3 2\n"), 1);
+  EXPECT_EQ(parse_edge_list("0 1\n1 0\n1 2\n2 1\n", "e", true).removed, 0);
+  EXPECT_EQ(parse_edge_list("0 1\n1 0\n1 1\n0 1\n", "e", true).removed, 2);
+  EXPECT_EQ(parse_edge_list("0 1\n1 0\n1 1\n0 1\n", "e", false).removed, 2);
+}
+
+TEST(GraphText, TheLastNodesOfAListMayHaveNoEdge) {
+  EXPECT_EQ(parse_edge_list("0 1\n", "e", true, 4).csr.rowptr, (std::vector<int64_t>{0, 1, 2, 2, 2}));
+  EXPECT_EQ(parse_edge_list("0 5\n", "e", true, 4).csr.rows, 6);
+}
+
 TEST(GraphText, EdgeListsMayHaveCommentsAndMoreColumns) {
   const char* text = "# SNAP\n0 1\n\n2\t1 0.25\n1,0\n1 0";
   EXPECT_EQ(parse_edge_list(text, "e", false).csr.rowptr, (std::vector<int64_t>{0, 1, 3, 3}));
@@ -233,6 +263,9 @@ TEST(GraphText, WhatIsWrongIsNamedWithItsLine) {
   expect("is not a matrix of coordinates; got %%matrixmarket matrix array",
          "%%MatrixMarket matrix array real general\n");
   expect("is not a matrix of coordinates", "%%MatrixMarket matrix coordinate real skew-symmetric\n");
+  for (const char* field : {"complex", "double", "general", ""})
+    expect("expected %%MatrixMarket matrix coordinate pattern|real|integer general|symmetric",
+           std::string("%%MatrixMarket matrix coordinate ") + field + " general\n2 2 1\n1 2 3 4\n");
   expect("has no sizes", head);
   expect("line 2: the matrix is not square; got 3 x 4", head + "3 4 1\n1 1\n");
   expect("line 2: rows is not a number", head + "2147483647 2147483647 1\n1 1\n");

@@ -1,7 +1,10 @@
 #include "graph/read_text.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -60,30 +63,56 @@ int64_t most_nodes(std::string_view text) {
   return std::min(kMost, std::max(kFewNodes, kNodesPerByte * static_cast<int64_t>(text.size())));
 }
 
-TextGraph graph_of_edges(int64_t nodes, std::vector<Edge> edges, const std::string& where) {
-  if (std::ssize(edges) > kMost)
-    fail(where, {.what = "has too many edges", .expected = fmt::format("at most {}", kMost)});
+TextGraph graph_of_edges(int64_t nodes, std::vector<Edge> edges, bool both_ways, const std::string& where) {
+  const int64_t most = both_ways ? kMost / 2 : kMost;
+  if (std::ssize(edges) > most)
+    fail(where, {.what = "has too many edges", .expected = fmt::format("at most {}", most)});
   TextGraph graph;
   graph.csr = csr_of(nodes, std::move(edges), &graph.removed);
+  if (!both_ways) return graph;
+  std::vector<Edge> all;
+  all.reserve(2 * graph.csr.col.size());
+  for (int64_t i = 0; i < nodes; ++i) {
+    for (int64_t e = graph.csr.rowptr[static_cast<size_t>(i)]; e < graph.csr.rowptr[static_cast<size_t>(i) + 1]; ++e) {
+      const int32_t source = graph.csr.col[static_cast<size_t>(e)], target = static_cast<int32_t>(i);
+      all.push_back({source, target});
+      all.push_back({target, source});
+    }
+  }
+  graph.csr = csr_of(nodes, std::move(all));
   return graph;
 }
 
-constexpr std::string_view kBanner = "%%MatrixMarket";
+// The first line in lower case, as words.
+std::vector<std::string> banner_of(std::string_view text) {
+  std::vector<std::string> words(1);
+  for (const char c : text.substr(0, std::min(text.find('\n'), size_t{200}))) {
+    const bool blank = c == ' ' || c == '\t' || c == '\r';
+    if (blank && !words.back().empty()) words.emplace_back();
+    if (!blank) words.back() += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
 
 }  // namespace
 
-bool is_matrix_market(std::string_view text) { return text.starts_with(kBanner); }
+bool is_matrix_market(std::string_view text) {
+  const std::vector<std::string> words = banner_of(text);
+  return !words.empty() && words[0] == "%%matrixmarket";
+}
 
 TextGraph parse_matrix_market(std::string_view text, const std::string& where) {
-  std::string banner(text.substr(0, std::min(text.find('\n'), size_t{200})));
-  std::transform(banner.begin(), banner.end(), banner.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  const auto says = [&](const char* word) { return banner.find(word) != std::string::npos; };
-  if (!says("matrix coordinate") || says("skew") || says("hermitian") || !(says(" general") || says(" symmetric")))
+  const std::vector<std::string> banner = banner_of(text);
+  const auto says = [&](size_t at, std::initializer_list<std::string_view> words) {
+    return std::find(words.begin(), words.end(), banner[at]) != words.end();
+  };
+  if (banner.size() != 5 || !says(1, {"matrix"}) || !says(2, {"coordinate"}) ||
+      !says(3, {"pattern", "real", "integer"}) || !says(4, {"general", "symmetric"}))
     fail(where, {.what = "is not a matrix of coordinates",
-                 .got = printable(banner),
+                 .got = printable(fmt::format("{}", fmt::join(banner, " "))),
                  .expected = "%%MatrixMarket matrix coordinate pattern|real|integer general|symmetric"});
-  const bool symmetric = says(" symmetric");
+  const bool symmetric = banner[4] == "symmetric";
   Lines lines(text, where);
   if (!lines.next("%")) fail(where, {.what = "has no sizes", .expected = "a line: rows columns entries"});
   const int64_t nodes = lines.integer(1, most_nodes(text), "rows"), cols = lines.integer(1, kMost, "columns");
@@ -96,25 +125,22 @@ TextGraph parse_matrix_market(std::string_view text, const std::string& where) {
     const auto row = static_cast<int32_t>(lines.integer(1, nodes, "row") - 1),
                col = static_cast<int32_t>(lines.integer(1, nodes, "column") - 1);
     edges.push_back({col, row});
-    if (symmetric) edges.push_back({row, col});
   }
   if (lines.next("%")) lines.refuse("goes on after the last entry", fmt::format("more than {} entries", entries));
-  return graph_of_edges(nodes, std::move(edges), where);
+  return graph_of_edges(nodes, std::move(edges), symmetric, where);
 }
 
-TextGraph parse_edge_list(std::string_view text, const std::string& where, bool both_ways) {
+TextGraph parse_edge_list(std::string_view text, const std::string& where, bool both_ways, int64_t nodes) {
   Lines lines(text, where);
   std::vector<Edge> edges;
-  int64_t nodes = 0;
   while (lines.next("#%")) {
     const auto source = static_cast<int32_t>(lines.integer(0, most_nodes(text) - 1, "source")),
                target = static_cast<int32_t>(lines.integer(0, most_nodes(text) - 1, "target"));
     nodes = std::max<int64_t>(nodes, std::max(source, target) + int64_t{1});
     edges.push_back({source, target});
-    if (both_ways) edges.push_back({target, source});
   }
-  if (nodes == 0) fail(where, {.what = "has no edges", .expected = "lines: source target"});
-  return graph_of_edges(nodes, std::move(edges), where);
+  if (edges.empty()) fail(where, {.what = "has no edges", .expected = "lines: source target"});
+  return graph_of_edges(nodes, std::move(edges), both_ways, where);
 }
 
 }  // namespace braid::graph

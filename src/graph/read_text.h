@@ -1,10 +1,12 @@
 // Graphs as text. Untrusted: the size of everything that is allocated is limited by the length of the text.
-//   Matrix Market   "%%MatrixMarket matrix coordinate FIELD SYMMETRY", comments, "rows cols entries", then "row column
-//                   [value]" from 1; row i, column j is an edge from j to i; symmetric files have one of both
-//                   directions; values are ignored (https://math.nist.gov/MatrixMarket/formats.html)
+//   Matrix Market   "%%MatrixMarket matrix coordinate FIELD SYMMETRY" in any case, comments, "rows cols entries", then
+//                   "row column [value]" from 1; FIELD: pattern, real or integer; row i, column j is an edge from j to
+//                   i; SYMMETRY: general, or symmetric files have one of both directions; values are ignored
+//                   (https://math.nist.gov/MatrixMarket/formats.html)
 //   edge list       "source target [more]" per line, numbers from 0, between spaces, tabs or a comma; lines that start
 //                   with # or % are comments (SNAP's files)
-// Self-loops and repeated edges are left out.
+// Self-loops and repeated edges are left out, and counted as the text has them: one direction of an edge does not
+// repeat the other.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -22,7 +24,7 @@ struct TextGraph {
 bool is_matrix_market(std::string_view text);
 // Error, naming the line, for anything but a square matrix of coordinates.
 TextGraph parse_matrix_market(std::string_view text, const std::string& where);
-// `both_ways`: each line is an edge in both directions.
-TextGraph parse_edge_list(std::string_view text, const std::string& where, bool both_ways);
+// `both_ways`: each line is an edge in both directions. At least `nodes` nodes: the last ones may have no edge.
+TextGraph parse_edge_list(std::string_view text, const std::string& where, bool both_ways, int64_t nodes = 0);
 
 }  // namespace braid::graph

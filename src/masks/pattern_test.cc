@@ -216,5 +216,12 @@ TEST(Pattern, ZerosAloneAndMisfits) {
   EXPECT_EQ(misfit({}, 3, 5), "");
 }
 
+// The corner, one element, is not behind the full tile for having few.
+TEST(Pattern, RaggedTilesCompeteByTheirMeans) {
+  const std::vector<float> scores = {1, 1, 0, 1, 1, 0, 0, 0, 2};
+  const Mask mask = find_mask({.pattern = Pattern::block, .density = 1.0 / 9, .block = 2}, scores, 3, 3);
+  EXPECT_EQ(mask.keep, (std::vector<uint8_t>{0, 0, 0, 0, 0, 0, 0, 0, 1}));
+}
+
 }  // namespace
 }  // namespace braid::masks

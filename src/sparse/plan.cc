@@ -87,6 +87,10 @@ void Plan::measure(Ctx& ctx, SpmmFwd& op, Kind& kind, bool with_packs) {
   if (!packed) packs_.clear();  // as large as the graph
 }
 
+const Way* Plan::choice(const Ctx& ctx, const SpmmFwd& op, bool constant) {
+  return kind_of(ctx, op, packs(op, constant)).choice;
+}
+
 void Plan::run(Ctx& ctx, SpmmFwd op, bool constant) {
   const bool with_packs = packs(op, constant);
   Kind& kind = kind_of(ctx, op, with_packs);

@@ -26,6 +26,8 @@ class Plan {
   // op.tuning and op.pack are the plan's. `constant`: the values of op.edge will be the same in every call, so that a
   // pack may keep them; they are recognised by their address.
   void run(Ctx& ctx, SpmmFwd op, bool constant);
+  // The way that run() takes; null while it measures.
+  const Way* choice(const Ctx& ctx, const SpmmFwd& op, bool constant);
 
  private:
   struct Kind {

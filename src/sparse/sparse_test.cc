@@ -219,11 +219,39 @@ TEST(Plan, TakesTheFastestWayAndKeepsItByThreadsAndReduction) {
   };
   EXPECT_EQ(times_in_file(ways()[2].name), 1);
   EXPECT_EQ(times_in_file(" 1 threads"), 1);
+  EXPECT_EQ(plan.choice(ctx, call, true), &ways()[2]);
+  // The next run starts with it.
+  const auto unexpected = +[] {
+    ADD_FAILURE() << "measured again";
+    return 0.0;
+  };
+  Plan again(csr, Use::often, unexpected);
+  EXPECT_EQ(again.choice(ctx, call, true), &ways()[2]);
+  again.run(ctx, call, true);
   ctx.threads = 2;
   for (int i = 0; i < 2 * kWays; ++i) plan.run(ctx, call, true);
   call.reduce = Reduce::max;
   for (int i = 0; i < 2 * kWays; ++i) plan.run(ctx, call, true);
   EXPECT_EQ(times_in_file(" 2 threads"), 2);
+}
+
+// Of graphs that are used once the tree decides, which does not always say the first way.
+TEST(Plan, GraphsThatAreUsedOnceTakeTheTreesChoice) {
+  int others = 0;
+  for (const graph::Csr& csr :
+       {graph::uniform_graph(3000, 30000, 3), graph::grid_graph(40, 40), graph::rmat_graph(11, 16, 3)}) {
+    for (const int64_t width : {1, 4, 16, 64, 256}) {
+      Problem problem(csr, width);
+      const SpmmFwd call{
+          .rowptr = csr.rowptr_view(), .col = csr.col_view(), .x = problem.x().view(), .y = problem.y().mut()};
+      Arena arena;
+      const Ctx ctx{.arena = arena};
+      const int way = decide(built_in_tree(), features_of(graph::stats_of(csr), csr.cols, width, sizeof(float)));
+      EXPECT_EQ(Plan(csr, Use::once).choice(ctx, call, true), &ways()[static_cast<size_t>(way)]) << "width " << width;
+      others += way != 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(others, 0);
 }
 
 // Values that change between calls are never read from a pack.

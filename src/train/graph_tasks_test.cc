@@ -134,6 +134,26 @@ TEST_F(GraphTasksTest, NeitherThreadsNorAResumptionChangeABit) {
   EXPECT_EQ(weights_, whole);
 }
 
+TEST_F(GraphTasksTest, AnythingOnTheGraphIsContentOfTheData) {
+  recipe_.steps = 2;
+  recipe_.checkpoint.every = 1;
+  const auto expect = [&](graph::GraphData changed, const char* model, const auto& change) {
+    const std::string task = changed.begin.empty() ? "edge" : "graph";
+    data(changed, task.c_str(), model);
+    train();
+    change(changed);
+    data(changed, task.c_str(), model);
+    const std::string half = (fs::path(recipe_.out) / "checkpoints" / "step-00000001").string();
+    EXPECT_NE(support::error_of([&] { train(1, half); }).find("content of the data is"), std::string::npos) << task;
+  };
+  const graph::GraphData pairs = graph::bipartite_blocks({.nodes = 60, .degree = 6}, 40);
+  expect(pairs, "sage", [](graph::GraphData& d) { d.x[9] += 1; });
+  expect(pairs, "sage", [](graph::GraphData& d) { d.x_dst[9] += 1; });
+  const graph::GraphData graphs = without_edges(graph::motif_graphs({.graphs = 30, .seed = 1}));
+  expect(graphs, "gin", [](graph::GraphData& d) { d.y[3] = 1 - d.y[3]; });
+  expect(graphs, "gin", [](graph::GraphData& d) { --d.begin[7]; });  // a node is in the graph after its own
+}
+
 TEST_F(GraphTasksTest, EveryParameterLearnsInEveryTask) {
   recipe_.steps = 2;
   const auto expect = [&] {

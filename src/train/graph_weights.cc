@@ -7,13 +7,16 @@
 #include <utility>
 
 #include "core/philox.h"
+#include "data/shuffle.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "sys/error.h"
 #include "sys/memory.h"
+#include "sys/parallel.h"
 #include "train/origin.h"
+#include "train/weight_hash.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -106,10 +109,9 @@ void check_graph(const Recipe& recipe) {
   const GraphRecipe& g = recipe.graph;
   if (g.task != "node" && g.sample > 0)
     fail("graph.sample", {.what = fmt::format("does not go with graph.task = {}", g.task), .expected = "node"});
-  if (g.sample > 0 && (g.model == "gcn" || g.model == "monet"))
-    fail("graph.sample",
-         {.what = fmt::format("does not go with {}, which needs the degrees of the whole graph", g.model),
-          .expected = "sage, gin, gat or edgeconv"});
+  if (g.sample > 0 && g.model == "monet")
+    fail("graph.sample", {.what = "does not go with monet, whose weights are of the degrees of the whole graph",
+                          .expected = "gcn, sage, gin, gat or edgeconv"});
   if (recipe.batch > 0 && g.sample == 0 && g.task == "node")
     fail("batch", {.what = "goes with graph.sample; without it a batch is the whole graph", .hint = "leaving it out"});
 }
@@ -146,14 +148,50 @@ std::vector<Param*> GraphWeights::list() {
 
 fs::path GraphWeights::file_in(const fs::path& folder) { return folder / "model.safetensors"; }
 
+std::vector<std::string> GraphWeights::eps_names() const {
+  std::vector<std::string> names;
+  for (int64_t i = 0; recipe_.graph.model == "gin" && i < recipe_.graph.layers; ++i)
+    names.push_back(fmt::format("{}.eps", i));
+  return names;
+}
+
+namespace {
+
+void check_eps(const std::string& where, const io::StoredTensor& t, double eps) {
+  if (t.view.dtype != DType::f32 || t.view.count() != 1)
+    fail(where, {.what = fmt::format("{} has another type or shape", t.name),
+                 .got = fmt::format("{} {}", name_of(t.view.dtype), to_string(t.view.shape)),
+                 .expected = "F32 [1]"});
+  const float value = *t.view.as<float>();
+  if (value == static_cast<float>(eps)) return;
+  fail(where, {.what = fmt::format("{} is another number", t.name),
+               .got = fmt::format("{}", value),
+               .expected = fmt::format("{}, which every layer has", eps),
+               .hint = "graph.eps"});
+}
+
+}  // namespace
+
 void GraphWeights::load(const fs::path& path) {
   const io::Safetensors file(path);
-  for (const models::MasterTensor& t : masters_.tensors()) {
+  const std::string where = printable(path.string());
+  const std::vector<std::string> eps = eps_names();
+  const auto& own = masters_.tensors();
+  for (const io::StoredTensor& t : file.tensors()) {
+    if (std::ranges::find(eps, t.name) != eps.end()) {
+      check_eps(where, t, recipe_.graph.eps);
+    } else if (gnn::names_param(t.name) && std::ranges::find(own, t.name, &models::MasterTensor::name) == own.end()) {
+      fail(where, {.what = fmt::format("{} would be ignored", printable(t.name)),
+                   .got = fmt::format("{} {}", name_of(t.view.dtype), to_string(t.view.shape)),
+                   .expected = fmt::format("weights of {} with {} layers", recipe_.graph.model, recipe_.graph.layers)});
+    }
+  }
+  for (const models::MasterTensor& t : own) {
     const View view = file.need(t.name);
     if (view.dtype != DType::f32 || view.shape != t.shape)
-      fail(printable(path.string()), {.what = fmt::format("{} has another type or shape", t.name),
-                                      .got = fmt::format("{} {}", name_of(view.dtype), to_string(view.shape)),
-                                      .expected = fmt::format("F32 {}", to_string(t.shape))});
+      fail(where, {.what = fmt::format("{} has another type or shape", t.name),
+                   .got = fmt::format("{} {}", name_of(view.dtype), to_string(view.shape)),
+                   .expected = fmt::format("F32 {}", to_string(t.shape))});
     models::from_stored(t, {view.data, static_cast<size_t>(view.bytes())}, true, masters_.values());
   }
 }
@@ -174,9 +212,16 @@ void GraphWeights::write(std::span<const float> values, int64_t features, int64_
   fs::create_directories(folder);
   std::vector<io::TensorSpec> specs;
   for (const models::MasterTensor& t : masters_.tensors()) specs.push_back({t.name, DType::f32, t.shape});
+  const std::vector<std::string> eps = eps_names();
+  const auto own_eps = static_cast<float>(recipe_.graph.eps);
+  for (const std::string& name : eps) specs.push_back({name, DType::f32, {1}});
   io::SafetensorsWriter file(file_in(folder), specs);
   std::vector<std::byte> bytes;
   for (const io::TensorSpec& spec : file.order()) {
+    if (std::ranges::find(eps, spec.name) != eps.end()) {
+      file.write(spec.name, view_of(&own_eps, {1}));
+      continue;
+    }
     bytes.resize(static_cast<size_t>(spec.bytes()));
     models::to_stored(masters_.tensor(spec.name), values, true, DType::f32, bytes);
     file.write(spec.name, bytes);
@@ -190,21 +235,35 @@ void GraphWeights::write(std::span<const float> values, int64_t features, int64_
   io::write_text_file(folder / "config.json", config.dump(1) + "\n");
 }
 
-std::vector<int32_t> epoch_batch(std::span<const int32_t> items, int64_t batch, int64_t step, uint64_t seed) {
+std::vector<int32_t> Epochs::batch(int64_t batch, int64_t step) {
   constexpr uint32_t kOrder = 0x6f726465;  // "orde"
-  const int64_t count = std::ssize(items), batches = (count + batch - 1) / batch, epoch = step / batches,
-                first = step % batches * batch;
-  std::vector<std::pair<uint32_t, int32_t>> order;
-  order.reserve(items.size());
-  for (const int32_t item : items) {
-    const auto r = philox({seed, kOrder}, static_cast<uint64_t>(item), static_cast<uint32_t>(epoch));
-    order.emplace_back(r[0], item);
+  const int64_t batches = (count() + batch - 1) / batch, epoch = step / batches, first = step % batches * batch;
+  if (epoch != epoch_) {
+    std::vector<std::pair<uint32_t, int32_t>> order;
+    order.reserve(items_.size());
+    for (const int32_t item : items_) {
+      const auto r = philox({seed_, kOrder}, static_cast<uint64_t>(item), static_cast<uint32_t>(epoch));
+      order.emplace_back(r[0], item);
+    }
+    std::sort(order.begin(), order.end());
+    std::transform(order.begin(), order.end(), items_.begin(), [](const auto& entry) { return entry.second; });
+    epoch_ = epoch;
   }
-  std::sort(order.begin(), order.end());
-  std::vector<int32_t> chosen;
-  for (int64_t i = first; i < std::min(first + batch, count); ++i)
-    chosen.push_back(order[static_cast<size_t>(i)].second);
-  return chosen;
+  return {items_.begin() + first, items_.begin() + std::min(first + batch, count())};
+}
+
+Facts::value_type content_of(const graph::GraphData& data) {
+  uint64_t hash = 0;
+  const auto mix = [&hash](const auto& list) {
+    hash = data::mix(hash, list.size());
+    for (const auto value : list) hash = data::mix(hash, static_cast<uint64_t>(value));
+  };
+  for (const std::vector<float>* x : {&data.x, &data.x_dst})
+    hash = data::mix(hash, weight_hash(*x, sys::default_threads()));
+  mix(data.y);
+  mix(data.train);
+  mix(data.begin);
+  return {kContent, fmt::format("\"{:016x}\"", hash)};
 }
 
 Tensor features_of(Ctx& ctx, DType products, const std::vector<float>& x, int64_t width,

@@ -3,11 +3,15 @@
 #pragma once
 #include <filesystem>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/tape.h"
 #include "gnn/network.h"
+#include "graph/graph_data.h"
 #include "models/master_weights.h"
+#include "train/manifest.h"
 #include "train/objective.h"
 #include "train/recipe.h"
 
@@ -39,14 +43,31 @@ class GraphWeights {
 
  private:
   void load(const std::filesystem::path& path);
+  // "0.eps" and so on: PyTorch Geometric's GINConv keeps it as a buffer, without which it loads no file.
+  std::vector<std::string> eps_names() const;
 
   const Recipe& recipe_;
   models::MasterWeights masters_;
   std::vector<Param> params_;
 };
 
-// Batch `step` of these items: each epoch has its own order, by random numbers of its own.
-std::vector<int32_t> epoch_batch(std::span<const int32_t> items, int64_t batch, int64_t step, uint64_t seed);
+// Items in batches: each epoch has its own order, by random numbers of its own, which is sorted once and kept.
+class Epochs {
+ public:
+  Epochs() = default;
+  Epochs(std::vector<int32_t> items, uint64_t seed) : items_(std::move(items)), seed_(seed) {}
+  int64_t count() const { return std::ssize(items_); }
+  // Batch `step` of `batch` items, of any epoch; the last of an epoch may have fewer.
+  std::vector<int32_t> batch(int64_t batch, int64_t step);
+
+ private:
+  std::vector<int32_t> items_{};  // in the order of epoch_
+  uint64_t seed_ = 0;
+  int64_t epoch_ = -1;
+};
+
+// The fact of what is on the graph: features, classes, which are trained on, and where graphs begin.
+std::pair<std::string, std::string> content_of(const graph::GraphData& data);
 
 // Features [rows, width] of `nodes` as products read them; no nodes: of all.
 Tensor features_of(Ctx& ctx, DType products, const std::vector<float>& x, int64_t width,

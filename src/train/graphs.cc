@@ -18,6 +18,7 @@ Graphs::Graphs(const Recipe& recipe)
   for (size_t g = 0; g < data_.y.size(); ++g) {
     if (data_.y[g] >= 0) (data_.train[g] ? train_ : held_out_).push_back(static_cast<int32_t>(g));
   }
+  epochs_ = Epochs(train_, draws_.seed);
 }
 
 void Graphs::take(std::span<const int32_t> graphs) {
@@ -41,7 +42,7 @@ int64_t Graphs::draw(int64_t step, bool held_out) {
   }
   draws_.step = static_cast<uint64_t>(step);
   const bool all = recipe_.batch == 0 || recipe_.batch >= std::ssize(train_);
-  take(all ? train_ : epoch_batch(train_, recipe_.batch, step, draws_.seed));
+  take(all ? train_ : epochs_.batch(recipe_.batch, step));
   return 1;
 }
 
@@ -83,6 +84,7 @@ void Graphs::write_batch(const std::filesystem::path& path) const {
 
 Facts Graphs::facts() const {
   return {{"graph", fmt::format("\"{:016x}\"", graph::fingerprint(data_.graph.in))},
+          content_of(data_),
           {"features", std::to_string(data_.features)},
           {"classes", std::to_string(data_.classes)}};
 }

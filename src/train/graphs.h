@@ -51,6 +51,7 @@ class Graphs final : public Objective {
   gnn::Network network_;
   nn::Draws draws_;
   std::vector<int32_t> train_, held_out_;  // graphs
+  Epochs epochs_;                          // of train_
   // Of the batch: graphs, their classes, the nodes of the file, edges among them, and which nodes a graph has.
   std::vector<int32_t> graphs_, classes_, nodes_;
   gnn::Block edges_, members_;

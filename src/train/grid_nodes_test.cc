@@ -244,7 +244,7 @@ std::vector<Dense> tensors_from(const models::MasterWeights& masters, std::span<
   return list;
 }
 
-void expect_gradients(const std::vector<Dense>& got, const std::vector<Dense>& want, const char* grid) {
+void expect_gradients(const std::vector<Dense>& got, const std::vector<Dense>& want, const std::string& grid) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t l = 0; l < want.size(); ++l) {
     double most = 0;
@@ -255,7 +255,11 @@ void expect_gradients(const std::vector<Dense>& got, const std::vector<Dense>& w
 }
 
 TEST_F(GridNodesTest, GradientsAreThoseOfTheFormulaInFP64) {
-  for (const char* grid : {"2,2,2", "3,1,2", "1,6,1", "8,1,1"}) {
+  std::vector<std::string> grids;
+  for (const int64_t ranks : {1, 2, 6, 8}) {
+    for (std::string& grid : grids_of(ranks)) grids.push_back(std::move(grid));
+  }
+  for (const std::string& grid : grids) {
     recipe_.parallel.grid = grid;
     const auto ranks = static_cast<int>(recipe_.parallel.axes().model());
     comm::run_in_process(ranks, {.per_node = ranks}, [&](comm::Group& world) {
@@ -341,6 +345,9 @@ TEST_F(GridNodesTest, GridsThatCannotBe) {
   EXPECT_NE(error("2,2,1", 4, [](Recipe& r) { r.graph.model = "sage", r.graph.aggregate = "max"; })
                 .find("does not divide a max; expected graph.aggregate mean or add"),
             std::string::npos);
+  EXPECT_NE(
+      error("2,2,1", 4, [](Recipe& r) { r.graph.sample = 3; }).find("[graph.sample] does not go with parallel.grid"),
+      std::string::npos);
   EXPECT_NE(error("2,2,1", 4, [](Recipe& r) { r.graph.task = "edge"; }).find("does not divide graph.task = edge"),
             std::string::npos);
   EXPECT_NE(error("2,2,1", 4, [](Recipe& r) { r.optimizer.kind = "muon"; }).find("cannot be used with optimizer.kind"),

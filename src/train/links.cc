@@ -57,8 +57,9 @@ Links::Links(const Recipe& recipe)
     weights_.emplace(recipe, gnn::params_of(spec));
     network_.emplace(spec, weights_->params());
   }
-  order_.resize(split_.trained.size());
-  std::iota(order_.begin(), order_.end(), 0);
+  std::vector<int32_t> numbers(split_.trained.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  trained_ = Epochs(std::move(numbers), draws_.seed);
 }
 
 void Links::take(std::span<const graph::Edge> edges, std::span<const graph::Edge> others) {
@@ -86,10 +87,9 @@ int64_t Links::draw(int64_t step, bool held_out) {
     return 1;
   }
   draws_.step = static_cast<uint64_t>(step);
-  const int64_t batch = recipe_.batch > 0 ? recipe_.batch : std::ssize(order_);
+  const int64_t batch = recipe_.batch > 0 ? recipe_.batch : trained_.count();
   std::vector<graph::Edge> edges;
-  for (const int32_t i : epoch_batch(order_, batch, step, draws_.seed))
-    edges.push_back(split_.trained[static_cast<size_t>(i)]);
+  for (const int32_t i : trained_.batch(batch, step)) edges.push_back(split_.trained[static_cast<size_t>(i)]);
   // Pairs that are held out may be drawn: to avoid them would tell the model which they are.
   take(edges, draw_negatives(split_.messages, edges, data_.bipartite(), draws_.seed, draws_.step & 0x7fffffff));
   return 1;
@@ -165,6 +165,7 @@ void Links::write_batch(const std::filesystem::path& path) const {
 
 Facts Links::facts() const {
   return {{"graph", fmt::format("\"{:016x}\"", graph::fingerprint(data_.graph.in))},
+          content_of(data_),
           {"features", std::to_string(data_.features)}};
 }
 

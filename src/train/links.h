@@ -62,7 +62,7 @@ class Links final : public Objective {
   std::optional<gnn::Network> network_;
   std::optional<gnn::BipartiteNetwork> bipartite_;
   nn::Draws draws_;
-  std::vector<int32_t> order_;  // 0 to the number of edges trained on
+  Epochs trained_;  // numbers of the edges trained on
   graph::Graph pairs_;
   std::vector<uint8_t> labels_;
   Tape tape_;

@@ -170,6 +170,9 @@ void check_graph_grid(const Recipe& recipe, int ranks) {
                            .hint = fmt::format("--ranks {}", x * y * z)});
   if (recipe.graph.task != "node")
     fail("parallel.grid", {.what = "does not divide graph.task = " + recipe.graph.task, .expected = "node"});
+  if (recipe.graph.sample > 0)
+    fail("graph.sample",
+         {.what = "does not go with parallel.grid, whose batch is the whole graph", .hint = "leaving it out"});
   if (!recipe.graph.rewrites_off.empty())
     fail("graph.rewrites_off", {.what = "is for one rank: a grid computes in one way", .hint = "without it"});
   const std::string &model = recipe.graph.model, &aggregate = recipe.graph.aggregate;

@@ -17,16 +17,19 @@ Nodes::Nodes(const Recipe& recipe)
       weights_(recipe, gnn::params_of(spec_)),
       network_(spec_, weights_.params()),
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
+  std::vector<int32_t> trained;
   for (size_t i = 0; i < data_.y.size(); ++i) {
-    if (data_.train[i]) train_nodes_.push_back(static_cast<int32_t>(i));
+    if (data_.train[i]) trained.push_back(static_cast<int32_t>(i));
     held_out_ += data_.y[i] >= 0 && !data_.train[i] ? 1 : 0;
   }
+  trained_ = Epochs(std::move(trained), draws_.seed);
 }
 
 void Nodes::release_graph() {
   block_ = {};
   data_.x = {};
-  data_.y = batch_ = train_nodes_ = {};
+  data_.y = batch_ = {};
+  trained_ = {};
   data_.train = {};
 }
 
@@ -37,7 +40,7 @@ int64_t Nodes::draw(int64_t step, bool held_out) {
     draw_sample(step);
     return 1;
   }
-  targets_ = held_out ? held_out_ : std::ssize(train_nodes_);
+  targets_ = held_out ? held_out_ : trained_.count();
   batch_ = data_.y;
   for (size_t i = 0; i < batch_.size(); ++i) {
     if ((data_.train[i] == 1) == held_out) batch_[i] = -1;
@@ -48,8 +51,7 @@ int64_t Nodes::draw(int64_t step, bool held_out) {
 // Batch `step` of the nodes to train on.
 void Nodes::draw_sample(int64_t step) {
   constexpr int64_t kBatch = 512;
-  const std::vector<int32_t> seeds =
-      epoch_batch(train_nodes_, recipe_.batch > 0 ? recipe_.batch : kBatch, step, draws_.seed);
+  const std::vector<int32_t> seeds = trained_.batch(recipe_.batch > 0 ? recipe_.batch : kBatch, step);
   batch_.clear();
   for (const int32_t node : seeds) batch_.push_back(data_.y[static_cast<size_t>(node)]);
   targets_ = std::ssize(seeds);
@@ -58,6 +60,7 @@ void Nodes::draw_sample(int64_t step) {
   sampled_.clear();
   for (graph::Graph& g : sample.blocks) {
     sampled_.push_back(gnn::make_sampled_block(std::move(g)));
+    if (spec_.kind == gnn::Kind::gcn) gnn::add_sampled_norm(sampled_.back(), block_.graph.in, sample.nodes);
     if (gnn::needs_edge_blocks(spec_.kind, spec_.rewrites)) gnn::add_edge_blocks(sampled_.back());
   }
   sampled_nodes_ = std::move(sample.nodes);
@@ -110,6 +113,7 @@ void Nodes::write_batch(const fs::path& path) const {
 
 Facts Nodes::facts() const {
   return {{"graph", fmt::format("\"{:016x}\"", graph::fingerprint(block_.graph.in))},
+          content_of(data_),
           {"features", std::to_string(data_.features)},
           {"classes", std::to_string(data_.classes)}};
 }
@@ -118,7 +122,7 @@ std::vector<std::string> Nodes::describe() const {
   std::vector<std::string> lines = {
       graph::describe(stats()),
       fmt::format("{} with {} layers, {} parameters; {} classes, {} nodes to train on, {} held out",
-                  recipe_.graph.model, spec_.layers, weights_.masters().trained(), data_.classes, train_nodes_.size(),
+                  recipe_.graph.model, spec_.layers, weights_.masters().trained(), data_.classes, trained_.count(),
                   held_out_)};
   lines.insert(lines.end(), data_.notes.begin(), data_.notes.end());
   return lines;

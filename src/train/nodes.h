@@ -67,7 +67,7 @@ class Nodes final : public Objective {
   gnn::Network network_;
   nn::Draws draws_;
   std::vector<int32_t> batch_;  // classes of the rows of the last block, -1: not in the loss
-  std::vector<int32_t> train_nodes_;
+  Epochs trained_;              // nodes
   // Of a sampled batch.
   std::vector<gnn::Block> sampled_;
   std::vector<int32_t> sampled_nodes_;

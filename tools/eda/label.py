@@ -80,7 +80,10 @@ def main():
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     recipes = draw_recipes(args.recipes, args.steps)
-    (args.out / "recipes.txt").write_text("".join(" ".join(recipe) + "\n" for recipe in recipes))
+    listed, text = args.out / "recipes.txt", "".join(" ".join(recipe) + "\n" for recipe in recipes)
+    if listed.exists() and listed.read_text() != text:  # tables of this folder are of those
+        sys.exit(f"{listed} has other recipes than --recipes {args.recipes} --steps {args.steps}; try another folder")
+    listed.write_text(text)
     with tempfile.TemporaryDirectory() as name:
         done = 0
         for design, text in designs.all_designs().items():

@@ -6,6 +6,7 @@
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "kernels/edge_gaussian/edge_gaussian_ref.h"
+#include "sys/parallel.h"
 
 namespace braid {
 namespace {
@@ -45,6 +46,17 @@ TEST(EdgeGaussian, EveryRowAgreesWithTheReference) {
       }
     }
   }
+}
+
+// Large enough that threads share blocks of edges, of which the last is short: a team changes no bit.
+TEST(EdgeGaussian, LargeProblemsAreSharedByThreads) {
+  Problem p(30001, 3, 2);
+  ASSERT_EQ(sys::team_for(3, p.backward().flops()), 3);
+  sweep(p.forward(), 5e-6);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, p.forward());
+  sweep(p.backward(), 2e-5);
 }
 
 TEST(EdgeGaussian, BackwardIsTheDerivative) {

@@ -15,43 +15,45 @@ void fwd_ref(Ctx&, const EdgeSoftmaxFwd& op, std::span<std::byte>) {
   store(op.y, y);
 }
 
-// Rows [begin, end); `dx` in `Num`.
+// Rows [begin, end) of dense arrays.
 template <class Num>
-void gradient_rows(const EdgeSoftmaxBwd& op, int64_t begin, int64_t end, Num* dx) {
+void gradient_rows(const EdgeSoftmaxBwd& op, int64_t begin, int64_t end, const Num* x, const Num* y, const Num* dy,
+                   Num* dx) {
   const auto* rowptr = op.rowptr.as<int64_t>();
-  const float *x = op.x.as<float>(), *y = op.y.as<float>(), *dy = op.dy.as<float>();
   const int64_t heads = op.x.dim(1);
   for (int64_t i = begin; i < end; ++i) {
     for (int64_t h = 0; h < heads; ++h) {
       Num mean = 0;
-      for (int64_t at = rowptr[i] * heads + h; at < rowptr[i + 1] * heads; at += heads)
-        mean += static_cast<Num>(y[at]) * static_cast<Num>(dy[at]);
+      for (int64_t at = rowptr[i] * heads + h; at < rowptr[i + 1] * heads; at += heads) mean += y[at] * dy[at];
       for (int64_t at = rowptr[i] * heads + h; at < rowptr[i + 1] * heads; at += heads) {
         const Num slope = x[at] > 0 ? Num(1) : static_cast<Num>(op.slope);
-        dx[at] = static_cast<Num>(y[at]) * (static_cast<Num>(dy[at]) - mean) * slope;
+        dx[at] = y[at] * (dy[at] - mean) * slope;
       }
     }
   }
 }
 
 void bwd_ref(Ctx&, const EdgeSoftmaxBwd& op, std::span<std::byte>) {
-  std::vector<double> dx(static_cast<size_t>(op.dx.count()));
-  gradient_rows(op, 0, op.rowptr.dim(0) - 1, dx.data());
+  const std::vector<double> x = to_doubles(op.x), y = to_doubles(op.y), dy = to_doubles(op.dy);
+  std::vector<double> dx(x.size());
+  gradient_rows(op, 0, op.rowptr.dim(0) - 1, x.data(), y.data(), dy.data(), dx.data());
   store(op.dx, dx);
 }
 
 const char* fwd_supports(const EdgeSoftmaxFwd& op) {
   return op.x.contiguous() && op.y.contiguous() ? nullptr : "strided";
 }
-const char* bwd_cuda_supports(const EdgeSoftmaxBwd& op) {
+const char* bwd_supports(const EdgeSoftmaxBwd& op) {
   return op.x.contiguous() && op.y.contiguous() && op.dy.contiguous() && op.dx.contiguous() ? nullptr : "strided";
 }
 
 }  // namespace
 
 void edge_softmax_bwd_loops(Ctx& ctx, const EdgeSoftmaxBwd& op, std::span<std::byte>) {
-  for_each_row_range(ctx.threads, op.rowptr.as<int64_t>(), op.rowptr.dim(0) - 1, op.flops(),
-                     [&](int64_t begin, int64_t end) { gradient_rows(op, begin, end, op.dx.as<float>()); });
+  for_each_row_range(
+      ctx.threads, op.rowptr.as<int64_t>(), op.rowptr.dim(0) - 1, op.flops(), [&](int64_t begin, int64_t end) {
+        gradient_rows(op, begin, end, op.x.as<float>(), op.y.as<float>(), op.dy.as<float>(), op.dx.as<float>());
+      });
 }
 
 std::span<const Row<EdgeSoftmaxFwd>> EdgeSoftmaxFwd::rows() {
@@ -71,10 +73,10 @@ std::span<const Row<EdgeSoftmaxBwd>> EdgeSoftmaxBwd::rows() {
   static constexpr Row<EdgeSoftmaxBwd> kRows[] = {
       {.name = "cuda",
        .numerics = "cuda",
-       .supports = &bwd_cuda_supports,
+       .supports = &bwd_supports,
        .run = kHasCuda ? &edge_softmax_bwd_cuda : nullptr,
        .device = Device::cuda},
-      {.name = "loops", .numerics = "f32", .run = &edge_softmax_bwd_loops},
+      {.name = "loops", .numerics = "f32", .supports = &bwd_supports, .run = &edge_softmax_bwd_loops},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;

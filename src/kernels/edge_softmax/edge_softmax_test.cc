@@ -6,6 +6,7 @@
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "kernels/edge_softmax/edge_softmax_ref.h"
+#include "sys/parallel.h"
 
 namespace braid {
 namespace {
@@ -37,6 +38,36 @@ TEST(EdgeSoftmax, EveryRowAgreesWithTheReference) {
       sweep(p.backward(), 4e-5);
     }
   }
+}
+
+// Large enough that threads share rows: a team changes no bit.
+TEST(EdgeSoftmax, LargeProblemsAreSharedByThreads) {
+  std::vector<int64_t> rows = {0};
+  for (int64_t i = 0; i < 4000; ++i) rows.push_back(rows.back() + i % 11);
+  Problem p(rows, 8);
+  ASSERT_EQ(sys::team_for(3, p.backward().flops()), 3);
+  sweep(p.forward(), 4e-5);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, p.forward());
+  sweep(p.backward(), 4e-5);
+}
+
+// Columns of wider tensors: whichever row runs them gives what it gives for dense ones.
+TEST(EdgeSoftmax, StridedViewsAreReadByTheirStrides) {
+  Problem p({0, 3, 3, 9}, 2);
+  TestTensor wide_x(DType::f32, {9, 5}, 6), wide_y(DType::f32, {9, 5}, 7), wide_dy(DType::f32, {9, 5}, 8), dx = p.dx;
+  const auto columns = [](const TestTensor& wide) { return wide.view().slice(1, 1, 2); };
+  const auto copy = [&](const TestTensor& wide, TestTensor& to) {
+    for (int64_t i = 0; i < 18; ++i) set_element(to.mut(), i, element(columns(wide), i));
+  };
+  copy(wide_x, p.x), copy(wide_y, p.y), copy(wide_dy, p.dy);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, p.backward());
+  run(ctx, EdgeSoftmaxBwd{
+               .rowptr = p.rows(), .x = columns(wide_x), .y = columns(wide_y), .dy = columns(wide_dy), .dx = dx.mut()});
+  for (int64_t i = 0; i < 18; ++i) EXPECT_NEAR(element(dx.view(), i), element(p.dx.view(), i), 1e-6) << i;
 }
 
 // What is larger than an exponential can be is subtracted first.

@@ -2,6 +2,7 @@
 #include "kernels/sddmm/sddmm.h"
 
 #include "core/op_sweep.h"
+#include "sys/parallel.h"
 
 namespace braid {
 namespace {
@@ -44,6 +45,26 @@ TEST(Sddmm, EveryRowAgreesWithTheReference) {
       }
     }
   }
+}
+
+// Large enough that threads share rows: a team changes no bit and leaves out no edge.
+TEST(Sddmm, LargeProblemsAreSharedByThreads) {
+  std::vector<int64_t> rowptr = {0};
+  for (int64_t i = 0; i < 900; ++i) rowptr.push_back(rowptr.back() + i % 17);
+  std::vector<int32_t> col;
+  for (int64_t e = 0; e < rowptr.back(); ++e) col.push_back(static_cast<int32_t>(e * 7 % 100));
+  TestTensor u(DType::f32, {900, 48}, 1), v(DType::f32, {100, 48}, 2), dots(DType::f32, {rowptr.back(), 4}, 3),
+      sums(DType::f32, {rowptr.back(), 48}, 4);
+  SddmmFwd op{.rowptr = view_of(rowptr.data(), {901}),
+              .col = view_of(col.data(), {rowptr.back()}),
+              .u = u.view(),
+              .v = v.view(),
+              .y = dots.mut()};
+  ASSERT_EQ(sys::team_for(3, op.flops()), 3);
+  sweep(op, 5e-6);
+  op.op = PairOp::add;
+  op.y = sums.mut();
+  sweep(op, 2e-6);
 }
 
 TEST(Sddmm, HeadsAreDotsOfTheirParts) {

@@ -202,7 +202,11 @@ std::span<const Row<SpmmFwd>> SpmmFwd::rows() {
 
 std::span<const Row<SpmmBwdArg>> SpmmBwdArg::rows() {
   static constexpr Row<SpmmBwdArg> kRows[] = {
-      {.name = "columns", .numerics = "f32", .supports = &columns_supports, .run = &spmm_bwd_arg_columns},
+      {.name = "columns",
+       .numerics = "f32",
+       .supports = &columns_supports,
+       .workspace = &spmm_bwd_arg_workspace,
+       .run = &spmm_bwd_arg_columns},
       {.name = "ref", .numerics = "f64", .run = &bwd_arg_ref},
   };
   return kRows;

@@ -287,6 +287,7 @@ void add_pieces(const SpmmFwd& op, int64_t row, const float* sums, int64_t piece
 
 void spmm_add_pieces(const SpmmFwd& op, int64_t row, const float* sums, int64_t pieces) {
   op.x&& op.x.dtype == DType::bf16 ? add_pieces<Bf16>(op, row, sums, pieces) : add_pieces<float>(op, row, sums, pieces);
+  if (op.tuning.past_caches) hwy::FlushStream();
 }
 
 }  // namespace HWY_NAMESPACE

@@ -21,6 +21,7 @@ void spmm_fwd_cuda_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspac
 void spmm_fwd_cuda_eb_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_fwd_cuda_tiles(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_fwd_cusparse(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+int64_t spmm_bwd_arg_workspace(const SpmmBwdArg& op, int threads);
 void spmm_bwd_arg_columns(Ctx& ctx, const SpmmBwdArg& op, std::span<std::byte> workspace);
 
 }  // namespace braid

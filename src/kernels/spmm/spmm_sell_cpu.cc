@@ -98,6 +98,7 @@ void sell_slices(const SpmmFwd& op, int64_t begin, int64_t end) {
 
 void sell_range(const SpmmFwd& op, int64_t begin, int64_t end) {
   op.x.dtype == DType::bf16 ? sell_slices<Bf16>(op, begin, end) : sell_slices<float>(op, begin, end);
+  if (op.tuning.past_caches) hwy::FlushStream();
 }
 
 }  // namespace HWY_NAMESPACE

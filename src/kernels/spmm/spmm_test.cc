@@ -36,9 +36,12 @@ struct TestGraph {
     for (int32_t e = 0; e < std::ssize(col); ++e) order.push_back(static_cast<int32_t>(std::ssize(col)) - 1 - e);
   }
   View rowptr_view() const { return view_of(rowptr.data(), {std::ssize(rowptr)}); }
-  View col_view() const { return view_of(col.data(), {std::ssize(col)}); }
+  View col_view() const { return view_of(col.empty() ? &kNone : col.data(), {std::ssize(col)}); }
   View order_view() const { return view_of(order.data(), {std::ssize(order)}); }
   int64_t edges() const { return std::ssize(col); }
+
+ private:
+  static constexpr int32_t kNone = 0;
 };
 
 // Integers of -4 to 4 (no zeros), so that sums are exact in every order and many values tie.
@@ -292,6 +295,45 @@ TEST(Spmm, LargeProblemsAreSharedByThreads) {
   sweep(backward, 1e-5);
 }
 
+// Of fewer blocks of channels than threads, which exchange what they add where it does not fit a cache.
+TEST(SpmmBwdArg, NarrowProblemsAreSharedByThreads) {
+  constexpr int64_t kRows = 45001, kSources = 40001;
+  const TestGraph graph(kRows, kSources, 9);
+  for (const int64_t width : {8, 16, 20}) {
+    TestTensor x(DType::f32, {kSources, width}, 1), edge(DType::f32, {graph.edges(), 1}, 2),
+        y(DType::f32, {kRows, width}, 3), arg(DType::i32, {kRows, width}, 4), dy(DType::f32, {kRows, width}, 5),
+        dx(DType::f32, {kSources, width}, 6);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, SpmmFwd{.rowptr = graph.rowptr_view(),
+                     .col = graph.col_view(),
+                     .x = x.view(),
+                     .edge = edge.view(),
+                     .y = y.mut(),
+                     .arg = arg.mut(),
+                     .op = EdgeOp::mul,
+                     .reduce = Reduce::max});
+    const SpmmBwdArg op{.rowptr = graph.rowptr_view(),
+                        .col = graph.col_view(),
+                        .edge = edge.view(),
+                        .arg = arg.view(),
+                        .dy = dy.view(),
+                        .dx = dx.mut(),
+                        .op = EdgeOp::mul};
+    ASSERT_EQ(sys::team_for(3, op.flops()), 3);
+    EXPECT_EQ(SpmmBwdArg::rows()[0].workspace(op, 3) > 0, width <= 16);
+    sweep(op, 1e-5);
+    ctx.threads = 1;
+    run(ctx, op);
+    const TestTensor one = dx;
+    for (const int threads : {4, 5, 9}) {
+      ctx.threads = threads;
+      run(ctx, op);
+      EXPECT_EQ(dx.bytes, one.bytes) << threads;
+    }
+  }
+}
+
 // In integers nothing rounds: FP32 and FP64 agree bit for bit, also in which of several equal values wins.
 TEST(Spmm, IntegersAreExact) {
   for (const EdgeOp f : {EdgeOp::copy_x, EdgeOp::copy_e, EdgeOp::add, EdgeOp::sub, EdgeOp::mul}) {
@@ -301,6 +343,36 @@ TEST(Spmm, IntegersAreExact) {
         make_integers(p.x.mut(), 1);
         make_integers(p.edge.mut(), 2);
         sweep(p.op, 0);
+      }
+    }
+  }
+}
+
+// Shapes around vectors, strips and slices, none of any of them; integers, so that all rows have the same bits.
+TEST(Spmm, TheLatticeOfShapes) {
+  for (const int64_t rows : {0, 1, 2, 15, 16, 17, 1000}) {
+    for (const int64_t width : {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 128, 129, 256, 602}) {
+      if (rows == 1000 && width % 64 != 0 && width < 129) continue;  // the reference is slow
+      const TestGraph graph(rows, 33, static_cast<uint64_t>(rows + width));
+      TestTensor x(DType::f32, {33, width}, 1), edge(DType::f32, {graph.edges() + 1, 1}, 2),
+          y(DType::f32, {rows + 1, width}, 3), arg(DType::i32, {rows + 1, width}, 4);  // never without memory
+      make_integers(x.mut(), 1);
+      make_integers(edge.mut(), 2);
+      for (const EdgeOp f : {EdgeOp::copy_x, EdgeOp::mul}) {
+        for (const Reduce reduce : {Reduce::sum, Reduce::max}) {
+          SpmmFwd op{.rowptr = graph.rowptr_view(),
+                     .col = graph.col_view(),
+                     .x = x.view(),
+                     .edge = f == EdgeOp::mul ? edge.view().slice(0, 0, graph.edges()) : View(),
+                     .y = {y.bytes.data(), DType::f32, {rows, width}},
+                     .op = f,
+                     .reduce = reduce};
+          if (picks(reduce)) op.arg = {arg.bytes.data(), DType::i32, {rows, width}};
+          const auto pack = pack_spmm(op.rowptr, op.col, op.edge);
+          if (pack) op.pack = &*pack;
+          sweep(op, 0);
+          if (HasFailure()) FAIL() << rows << " rows, width " << width;
+        }
       }
     }
   }
@@ -327,27 +399,35 @@ TEST(Spmm, ARowWithoutEdgesIsZeroAndHasNoWinner) {
     }
 }
 
-// NaN of a source reaches the rows that read it and no others, through every reduction.
+void expect_nan_where_read(const Problem& p, int64_t bad) {
+  const int64_t width = p.op.y.dim(1);
+  for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
+    if (refusal(row, p.op, Device::cpu)) continue;
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run_row(ctx, p.op, row);
+    for (int64_t i = 0; i < 23; ++i) {
+      bool reads = false;
+      for (int64_t e = p.graph.rowptr[static_cast<size_t>(i)]; e < p.graph.rowptr[static_cast<size_t>(i) + 1]; ++e)
+        reads = reads || p.graph.col[static_cast<size_t>(e)] == bad;
+      for (int64_t c = 0; c < width; ++c)
+        EXPECT_EQ(std::isnan(element(p.y.view(), i * width + c)), reads)
+            << row.name << " row " << i << " source " << bad;
+    }
+  }
+}
+
+// NaN of a source reaches the rows that read it and no others, through every reduction; source 0 is what a pack has
+// beyond the end of a row.
 TEST(Spmm, NanReachesTheRowsThatReadIt) {
   for (const Reduce reduce : kReduces) {
     for (const int64_t width : {1, 3, 16, 40}) {
-      Problem p(EdgeOp::copy_x, reduce, width, 1);
-      const SpmmPack pack = *pack_spmm(p.op.rowptr, p.op.col);
-      p.op.pack = &pack;
-      constexpr int64_t kBad = 7;
-      for (int64_t c = 0; c < width; ++c) set_element(p.x.mut(), kBad * width + c, NAN);
-      for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
-        if (refusal(row, p.op, Device::cpu)) continue;
-        Arena arena;
-        Ctx ctx{.arena = arena};
-        run_row(ctx, p.op, row);
-        for (int64_t i = 0; i < 23; ++i) {
-          bool reads = false;
-          for (int64_t e = p.graph.rowptr[static_cast<size_t>(i)]; e < p.graph.rowptr[static_cast<size_t>(i) + 1]; ++e)
-            reads = reads || p.graph.col[static_cast<size_t>(e)] == kBad;
-          for (int64_t c = 0; c < width; ++c)
-            EXPECT_EQ(std::isnan(element(p.y.view(), i * width + c)), reads) << row.name << " row " << i;
-        }
+      for (const auto& [f, bad] : {std::pair(EdgeOp::copy_x, 7), {EdgeOp::copy_x, 0}, {EdgeOp::mul, 0}}) {
+        Problem p(f, reduce, width, 1);
+        const SpmmPack pack = *pack_spmm(p.op.rowptr, p.op.col, p.op.edge);
+        p.op.pack = &pack;
+        for (int64_t c = 0; c < width; ++c) set_element(p.x.mut(), bad * width + c, NAN);
+        expect_nan_where_read(p, bad);
       }
     }
   }

@@ -1,0 +1,27 @@
+// Graphs in text with .npy files of features and classes, for braid data graph.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "graph/graph_data.h"
+
+namespace braid::apps {
+
+// What is generated in place of a file, by name.
+inline constexpr std::string_view kGraphModels[] = {"blocks", "rmat",      "uniform",  "grid",
+                                                    "motifs", "bipartite", "citations"};
+
+// Error unless the value of an option is in range.
+void within(const char* option, double value, double least, double most);
+
+struct GraphFiles {
+  std::string edges, features, classes;  // the last two may be empty
+  double train = 0;                      // share of the nodes of known class
+  int64_t seed = 0;
+  bool directed = false;
+};
+// A list of edges names no node without one: features and classes tell how many there are. Prints what it leaves out.
+graph::GraphData read_graph_files(const GraphFiles& files);
+
+}  // namespace braid::apps
