@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "engine/answer_text.h"
 #include "engine/reasoning.h"
@@ -38,6 +39,29 @@ void add_to_system_prompt(nlohmann::ordered_json& messages, const std::string& l
   }
 }
 
+// Does a newline follow the reasoning of an answer? Templates differ in it, and only rendering shows it.
+bool writes_newline_after_reasoning(const text::ChatTemplate& chat, const std::tm& now) {
+  constexpr const char* kReasoning = "reasoning-of-a-probe";
+  const nlohmann::ordered_json question = {{"role", "user"}, {"content", "question"}},
+                               answer = {
+                                   {"role", "assistant"}, {"content", "answer"}, {"reasoning_content", kReasoning}};
+  try {
+    const std::string text = chat.render({{"messages", {question, answer}}, {"add_generation_prompt", false}}, now);
+    return text.find(std::string(kReasoning) + "\n") != text.npos;
+  } catch (const Error&) {  // it takes no such conversation
+    return false;
+  }
+}
+
+void drop_final_newlines_of_reasoning(nlohmann::ordered_json& messages) {
+  for (auto& message : messages) {
+    const auto at = message.find("reasoning_content");
+    if (at == message.end() || !at->is_string()) continue;
+    auto& text = at->get_ref<std::string&>();
+    if (text.ends_with('\n')) text.pop_back();
+  }
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(const std::string& argument, const RunnerOptions& options)
@@ -56,9 +80,19 @@ LanguageModel::ThinkSwitch LanguageModel::think_switch() const {
   return runner_->config().family == "nemotron-nas" ? ThinkSwitch::sentence : ThinkSwitch::none;
 }
 
+const text::ChatTemplate& LanguageModel::chat_template() {
+  if (!template_) {
+    text::ChatTemplate chat = text::ChatTemplate::load(path_.folder);
+    ends_reasoning_ = writes_newline_after_reasoning(chat, local_time(*runner_));
+    template_ = std::move(chat);
+  }
+  return *template_;
+}
+
 std::string LanguageModel::render(const nlohmann::ordered_json& messages, const RenderOptions& options) {
-  if (!template_) template_ = text::ChatTemplate::load(path_.folder);
+  (void)chat_template();
   nlohmann::ordered_json variables = {{"messages", messages}, {"add_generation_prompt", options.answer_next}};
+  if (ends_reasoning_) drop_final_newlines_of_reasoning(variables["messages"]);
   if (options.tools) variables["tools"] = *options.tools;
   if (options.variables) variables.update(*options.variables);
   const bool on = options.think.value_or(false);
@@ -114,7 +148,7 @@ grammar::Grammars& LanguageModel::grammars() {
 }
 
 grammar::CallForm LanguageModel::call_form() {
-  if (!template_) template_ = text::ChatTemplate::load(path_.folder);
+  (void)chat_template();
   if (template_->mentions("<TOOLCALL>")) return grammar::CallForm::list;
   if (template_->mentions("<function=")) return grammar::CallForm::xml;
   const bool bare = !template_->mentions("<tool_call>") && template_->mentions("{\"name\": function name");

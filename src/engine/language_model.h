@@ -35,7 +35,8 @@ class LanguageModel {
   const io::ModelPath& path() const { return path_; }
   const text::Tokenizer& tokenizer();
   // The prompt of a conversation (an array of {role, content}). Error when thinking is asked of a model without a
-  // switch for it, unless options.think_if_possible.
+  // switch for it, unless options.think_if_possible. Reasoning is as ReasoningSplitter gave it: its final newline is
+  // left out where the template writes one of its own, so that the prompt holds what the model wrote.
   std::string render(const nlohmann::ordered_json& messages, const RenderOptions& options);
   // Where the answer to such a prompt begins.
   Thinking thinking_after(std::string_view prompt, std::optional<bool> think);
@@ -57,11 +58,13 @@ class LanguageModel {
   // sentence there, which the model was trained on.
   enum class ThinkSwitch { none, variable, slash, sentence };
   ThinkSwitch think_switch() const;
+  const text::ChatTemplate& chat_template();
 
   io::ModelPath path_;
   std::unique_ptr<Runner> runner_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> template_;
+  bool ends_reasoning_ = false;  // the template writes a newline behind reasoning
   std::unique_ptr<grammar::Grammars> grammars_;
 };
 

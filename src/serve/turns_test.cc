@@ -249,6 +249,48 @@ TEST_P(Turns, WithDrafts) { converse({.echoes = true, .tools = true, .thinks = t
 INSTANTIATE_TEST_SUITE_P(Template, Turns, testing::Values("tiny", "nemotron3"),
                          [](const auto& test) { return test.param; });
 
+// What the model wrote is in the next prompt as it wrote it, the call and the end of the thinking before it included:
+// nothing of the answer is read again but its last token, which was only sampled.
+TEST_P(Turns, AnAnswerThatIsSentBackIsNotReadAgain) {
+  Engine e(model_.path(), 0);
+  const Client client = {.echoes = true, .tools = true, .thinks = true, .keeps_thinking = true};
+  ordered_json messages = {{{"role", "user"}, {"content", "What is 345 * 678?"}}};
+  const auto body = [&] {
+    ordered_json out = body_of(client, messages);
+    out["max_tokens"] = 400;
+    return out;
+  };
+  const Turn call = ask(e, body());
+  ASSERT_TRUE(call.message.contains("tool_calls")) << call.message;
+  ASSERT_TRUE(call.message.value("reasoning_content", "").ends_with('\n')) << call.message;
+  messages.push_back(call.message);
+  messages.push_back({{"role", "tool"}, {"tool_call_id", call.message["tool_calls"][0]["id"]}, {"content", "233910"}});
+  const Turn answer = ask(e, body());
+  EXPECT_EQ(answer.prompt - answer.read, std::ssize(call.processed));
+  ASSERT_FALSE(answer.message["content"].get<std::string>().empty()) << answer.message;
+  messages.push_back(answer.message);
+  messages.push_back({{"role", "user"}, {"content", "What is 3 + 4?"}});
+  const Turn last = ask(e, body());
+  EXPECT_EQ(last.prompt - last.read, std::ssize(answer.processed));
+}
+
+// A template that writes nothing behind the reasoning, as Nemotron 3.5's, has its final newline.
+TEST(EchoedReasoning, KeepsItsNewlineWhereTheTemplateWritesNone) {
+  const support::Folder folder;
+  for (const auto& file : std::filesystem::directory_iterator(support::shipped_tiny())) {
+    if (file.path().filename() == "chat_template.jinja") continue;
+    std::filesystem::create_symlink(std::filesystem::absolute(file.path()), folder.path() / file.path().filename());
+  }
+  folder.write("chat_template.jinja",
+               "{% for m in messages %}{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}</think>{% endif %}"
+               "{{ m.content }}|{% endfor %}");
+  Engine e(folder.path(), 0);
+  const ordered_json messages = {{{"role", "user"}, {"content", "Hi"}},
+                                 {{"role", "assistant"}, {"content", "Yes"}, {"reasoning_content", "A greeting.\n"}},
+                                 {{"role", "user"}, {"content", "No"}}};
+  EXPECT_EQ(e.model.render(messages, {}), "Hi|<think>\nA greeting.\n</think>Yes|No|");
+}
+
 // The prompt ends with the last message's text, and none of what the template adds behind it.
 TEST(Continued, ThePromptEndsWithTheMessage) {
   Engine e(support::shipped_tiny(), 0);
