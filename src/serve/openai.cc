@@ -11,6 +11,7 @@
 #include "engine/reasoning.h"
 #include "serve/api_error.h"
 #include "serve/chat_messages.h"
+#include "serve/template_form.h"
 #include "sys/error.h"
 
 namespace braid::serve {
@@ -123,13 +124,14 @@ std::optional<std::string> continued_text(const Fields& f, const ordered_json& m
 
 // The prompt up to the end of the last message's text. A mark behind the text shows where that is: the text alone could
 // occur in what the template adds, too. Templates may trim it.
-std::string render_continued(engine::LanguageModel& model, ordered_json& messages, engine::RenderOptions options,
-                             const std::string& text) {
+std::string render_continued(engine::LanguageModel& model, ordered_json& messages, ordered_json& tools,
+                             engine::RenderOptions options, const std::string& text) {
   const std::string mark = random_id("continue-");
   messages.back()["content"] = text + mark;
   options.answer_next = false;
-  std::string prompt = render_folding(model, messages, options);
-  messages.back()["content"] = text;
+  std::string prompt = render_in_form(model, messages, tools, options);
+  auto& last = messages.back()["content"].get_ref<std::string&>();
+  last.resize(last.size() - mark.size());
   const size_t end = prompt.rfind(mark), first = text.find_first_not_of(kSpace);
   if (end != prompt.npos) prompt.resize(end);
   if (end == prompt.npos || !prompt.ends_with(text.substr(first)))
@@ -162,12 +164,11 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
   asked.tools = functions_of(f, rules.name_max, asked.skipped_tools);
   const Rendering rendering = rendering_of(f);
   asked.nonempty = rendering.nonempty;
-  const engine::RenderOptions options{.think = rendering.think,
-                                      .tools = asked.tools.is_null() ? nullptr : &asked.tools,
-                                      .variables = &rendering.variables,
-                                      .think_if_possible = true};
-  const std::string prompt =
-      continued ? render_continued(model, messages, options, *continued) : render_folding(model, messages, options);
+  engine::RenderOptions options{.think = rendering.think, .variables = &rendering.variables, .think_if_possible = true};
+  ordered_json tools = asked.tools;  // as the template takes them
+  const std::string prompt = continued ? render_continued(model, messages, tools, options, *continued)
+                                       : render_in_form(model, messages, tools, options);
+  options.tools = tools.is_null() ? nullptr : &tools;
   engine::Thinking& thinking = asked.work.request.generate.thinking;
   if (!continued)
     thinking = model.thinking_after(prompt, rendering.think);

@@ -281,9 +281,10 @@ TEST(EchoedReasoning, KeepsItsNewlineWhereTheTemplateWritesNone) {
     if (file.path().filename() == "chat_template.jinja") continue;
     std::filesystem::create_symlink(std::filesystem::absolute(file.path()), folder.path() / file.path().filename());
   }
-  folder.write("chat_template.jinja",
-               "{% for m in messages %}{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}</think>{% endif %}"
-               "{{ m.content }}|{% endfor %}");
+  folder.write(
+      "chat_template.jinja",
+      "{% for m in messages %}{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}</think>{% endif %}"
+      "{{ m.content }}|{% endfor %}");
   Engine e(folder.path(), 0);
   const ordered_json messages = {{{"role", "user"}, {"content", "Hi"}},
                                  {{"role", "assistant"}, {"content", "Yes"}, {"reasoning_content", "A greeting.\n"}},
