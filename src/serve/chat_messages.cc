@@ -45,7 +45,7 @@ std::string text_of_content(const ordered_json& content, bool system) {
 ordered_json arguments_of(const std::string& text) {
   const ordered_json shown = {{"arguments", text}};
   try {
-    ordered_json given = io::parse_ordered(text, "arguments");
+    ordered_json given = io::parse_ordered(text, "arguments", {}, {.keys = io::kOrderedKeysMax, .digits = true});
     return given.is_object() ? given : shown;
   } catch (const Error&) {
     return shown;

@@ -88,7 +88,7 @@ RequestRecord& record() { return Connection::current()->record(); }
 
 // For a whole answer, whose client may leave meanwhile: the answer is then not wanted either.
 std::vector<Answers::Update> wait_for_more(Answers& answers) {
-  const Connection* connection = Connection::current();
+  Connection* connection = Connection::current();
   if (connection && connection->gone()) throw ApiError(499, "client_closed_request", "the client has left");
   return answers.wait(200ms);
 }
@@ -176,6 +176,7 @@ struct Server::State {
   void listen();
   void post(const std::string& path, void (State::*answer)(const std::string& body, httplib::Response&));
   void get(const std::string& path, void (State::*answer)(httplib::Response&));
+  bool has_key(const httplib::Request& request) const;
   bool refused(const httplib::Request& request, httplib::Response& response);
   Loaded& ready();
   std::unique_ptr<Active> admitted();
@@ -239,9 +240,20 @@ const char* wrong_length(const httplib::Request& request) {
   return nullptr;
 }
 
+// As a bearer token or as x-api-key: a client may have something else in the other.
+bool Server::State::has_key(const httplib::Request& request) const {
+  constexpr size_t kBearer = 7;  // "Bearer ", in any case
+  const std::string authorization = request.get_header_value("Authorization");
+  const bool bearer = authorization.size() > kBearer && strncasecmp(authorization.c_str(), "Bearer ", kBearer) == 0;
+  const bool first = equal(bearer ? authorization.substr(kBearer) : "", options.key),
+             second = equal(request.get_header_value("x-api-key"), options.key);
+  return first || second;
+}
+
 // Before the body is read, which then stays unread. Health is public, and the page, which has a field for the key.
 bool Server::State::refused(const httplib::Request& request, httplib::Response& response) {
   Connection* connection = Connection::current();
+  connection->set_interim(request.version == "HTTP/1.1");
   const_cast<httplib::Request&>(request).ranges.clear();  // or the library cuts answers up
   if (const char* wrong = wrong_length(request)) {
     connection->close_after_this();
@@ -253,6 +265,14 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
     connection->close_after_this();
     response.set_header("Connection", "close");
     set_error(request, response, 411, "invalid_request_error", "the length of the body is not given");
+    return true;
+  }
+  const std::string coding = request.get_header_value("Content-Encoding");
+  if (!coding.empty() && coding != "identity") {  // read, it could be far larger than it is sent
+    connection->close_after_this();
+    response.set_header("Connection", "close");
+    set_error(request, response, 415, "invalid_request_error",
+              "a body in the coding " + printable(coding) + " is not available here: send it as it is");
     return true;
   }
   if (request.has_header("Transfer-Encoding")) connection->expect_chunks();
@@ -281,11 +301,7 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
     return true;
   }
   if (options.key.empty() || is_public(request.path)) return false;
-  constexpr size_t kBearer = 7;  // "Bearer ", in any case
-  std::string given = request.get_header_value("Authorization");
-  const bool bearer = given.size() > kBearer && strncasecmp(given.c_str(), "Bearer ", kBearer) == 0;
-  given = bearer ? given.substr(kBearer) : request.get_header_value("x-api-key");
-  if (equal(given, options.key)) return false;
+  if (has_key(request)) return false;
   connection->close_after_this();
   set_error(request, response, 401, "authentication_error", "the API key is missing or wrong", "", "invalid_api_key");
   return true;
@@ -319,7 +335,8 @@ void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> aske
       const auto silent = [&] {
         return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - wrote);
       };
-      const auto updates = answers.wait(std::max(0ms, silence_max - silent()));
+      constexpr auto kLook = 500ms;  // for a client that has left
+      const auto updates = answers.wait(std::clamp(silence_max - silent(), 0ms, kLook));
       for (const auto& [i, news] : updates) {
         if (news.done && !answers.outcome(i).error.empty()) {
           failed = true;
@@ -331,7 +348,10 @@ void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> aske
         if (news.done) out += form->end(i, answers.outcome(i));
       }
       if (answers.done()) return out + form->finish(answers.outcomes());
-      if (out.empty() && silent() >= silence_max) out = ": still here\n\n";
+      // A client that has closed its end may still read. Whether it does, this shows: it is answered by a reset if not.
+      const bool probes = !probed && Connection::current()->ended();
+      if (out.empty() && (silent() >= silence_max || probes)) out = ": still here\n\n";
+      probed = probed || probes;
       if (!out.empty()) wrote = std::chrono::steady_clock::now();
       return out;
     }
@@ -344,11 +364,12 @@ void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> aske
         return form->fail(500, "server_error", printable(e.what()));
       }
     }
-    bool failed = false;
+    bool failed = false, probed = false;
   };
   auto s = std::make_shared<Streaming>(ready().worker, std::move(held), std::move(asked), std::move(form),
                                        options.silence_max);
   const auto next = [s](size_t, httplib::DataSink& sink) {
+    if (Connection::current()->lost()) return false;
     const std::string text = s->next_or_error();
     if (!text.empty() && !sink.write(text.data(), text.size())) return false;
     if (s->failed || s->answers.done()) sink.done();

@@ -1,0 +1,196 @@
+"""braid serve: fields and habits of other servers' clients, each with what it changes in the answer or with a refusal.
+
+usage: serve_fields_test.py BRAID
+"""
+import gzip
+import json
+import os
+import signal
+import socket
+import time
+
+from support.program import main
+from support.server import Server, ServerCase
+
+SUM = {"role": "user", "content": "What is 17 + 25?"}
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+class Fields(ServerCase):
+    model = "tiny"
+
+    def thinks(self, **more):
+        return "reasoning_content" in self.server.chat(SUM, max_tokens=40, **more)["choices"][0]["message"]
+
+    def test_switches_of_thinking(self):
+        self.assertTrue(self.thinks())
+        for off in ({"thinking": {"type": "disabled"}}, {"reasoning": {"effort": "none"}}, {"reasoning": {"enabled": False}},
+                    {"enable_thinking": False}, {"reasoning_effort": "high", "enable_thinking": False}):
+            self.assertFalse(self.thinks(**off), off)
+            self.assertTrue(self.thinks(**off, chat_template_kwargs={"enable_thinking": True}), off)
+        for on in ({"thinking": {"type": "enabled"}}, {"reasoning": {"effort": "low"}}, {"enable_thinking": True}):
+            self.assertTrue(self.thinks(**on), on)
+        for wrong in ({"thinking": {"type": "often"}}, {"thinking": True}, {"reasoning": "none"}, {"reasoning": {"effort": "some"}},
+                      {"enable_thinking": "no"}):
+            error = self.server.ask(CHAT, {"messages": [SUM], **wrong}, 400)["error"]
+            self.assertEqual(error["param"], next(iter(wrong)))
+
+    def complete(self, status=200, **more):
+        return self.server.ask(COMPLETIONS, {"prompt": "17 + 25 =", "max_tokens": 8, "logprobs": 0, **more}, status)
+
+    def test_stop_token_ids(self):
+        plain = self.complete()["choices"][0]
+        tokens = plain["logprobs"]["tokens"]
+        self.assertGreater(len(tokens), 3)
+        third = tokens[2]
+        id = self.server.ask("/tokenize", {"content": third})["tokens"]
+        self.assertEqual(len(id), 1, tokens)
+        first = tokens.index(third)
+        stopped = self.complete(stop_token_ids=id)["choices"][0]
+        self.assertEqual((stopped["text"], stopped["finish_reason"]), ("".join(tokens[:first]), "stop"))
+        shown = self.complete(stop_token_ids=id, include_stop_str_in_output=True)["choices"][0]
+        self.assertEqual((shown["text"], shown["finish_reason"]), ("".join(tokens[:first + 1]), "stop"))
+        self.assertEqual(self.complete(stop_token_ids=id, ignore_eos=True)["choices"][0]["text"], stopped["text"])
+        for wrong in (5, [-1], [10 ** 9], ["a"], [2 ** 64 - 1], [1.5]):
+            self.assertEqual(self.complete(400, stop_token_ids=wrong)["error"]["param"], "stop_token_ids")
+
+    def test_stop_texts_that_are_shown(self):
+        plain = self.complete()["choices"][0]["text"]
+        stop = plain[2:4]
+        at = plain.index(stop)
+        self.assertEqual(self.complete(stop=stop)["choices"][0]["text"], plain[:at])
+        self.assertEqual(self.complete(stop=stop, include_stop_str_in_output=True)["choices"][0]["text"], plain[:at + len(stop)])
+        self.assertEqual(self.complete(stop="")["choices"][0]["text"], plain)
+
+    def test_min_tokens(self):
+        body = {"reasoning_effort": "none", "max_tokens": 64}
+        short = self.server.chat(SUM, **body)
+        self.assertLess(short["usage"]["completion_tokens"], 20)
+        long = self.server.chat(SUM, **body, min_tokens=20)
+        self.assertGreaterEqual(long["usage"]["completion_tokens"], 20)
+        text = short["choices"][0]["message"]["content"]
+        self.assertTrue(long["choices"][0]["message"]["content"].startswith(text))
+        stopped = self.server.chat(SUM, **body, stop=text[-1])
+        self.assertEqual(stopped["choices"][0]["message"]["content"], text[:text.index(text[-1])])
+        later = self.server.chat(SUM, **body, stop=text[-1], min_tokens=20)
+        self.assertGreaterEqual(later["usage"]["completion_tokens"], 20)
+        # A form that is complete ends all the same.
+        choice = self.server.chat(SUM, **body, guided_choice=["yes", "no"], min_tokens=20)["choices"][0]
+        self.assertIn(choice["message"]["content"], ("yes", "no"))
+
+    def test_fields_that_would_change_the_answer_are_refused(self):
+        for field, value, default in (("prompt_logprobs", 1, None), ("bad_words", ["a"], []), ("truncate_prompt_tokens", 5, None),
+                                      ("allowed_token_ids", [5], None), ("use_beam_search", True, False), ("chat_template", "x", None)):
+            for path, body in ((CHAT, {"messages": [SUM]}), (COMPLETIONS, {"prompt": "a"}), ("/v1/responses", {"input": "a"})):
+                error = self.server.ask(path, {**body, field: value, "max_tokens": 1}, 400)["error"]
+                self.assertEqual((error["param"], error["code"]), (field, "unsupported_parameter"))
+                self.server.ask(path, {**body, field: default, "max_tokens": 1})
+
+    def test_integers_beyond_64_bits(self):
+        for digits in ("12345678901234567890", "-98765432109876543210", "123456789012345678901234567890"):
+            call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"id": %s}' % digits}}
+            schema = {"type": "object", "properties": {"id": {"type": "integer", "maximum": 12345678901234567890}}}
+            tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+            # `echo` shows no prompt of a chat: the template is asked through its tokens.
+            before = self.server.chat(SUM, {"role": "assistant", "content": None, "tool_calls": [call]},
+                                      {"role": "tool", "tool_call_id": "c", "content": "ok"}, tools=tools, max_tokens=1)
+            self.assertEqual(before["choices"][0]["finish_reason"], "length")
+        error = self.server.ask(CHAT, {"messages": [SUM], "seed": 2 ** 64}, 400)["error"]
+        self.assertEqual(error["message"], "'seed' is not a number from -9223372036854775808 to 9223372036854775807")
+
+    def test_offsets_count_characters(self):
+        prompt = "日本語 é word"
+        got = self.complete(prompt=prompt, echo=True, max_tokens=4)["choices"][0]
+        logprobs = got["logprobs"]
+        self.assertTrue(got["text"].startswith(prompt))
+        self.assertEqual(logprobs["text_offset"][0], 0)
+        for token, offset in zip(logprobs["tokens"], logprobs["text_offset"]):
+            if "\ufffd" not in token:
+                self.assertEqual(got["text"][offset:offset + len(token)], token)
+        at = next(i for i, token in enumerate(logprobs["tokens"]) if token.endswith("word") or token == " word" or token == " w")
+        self.assertIn(logprobs["text_offset"][at], (5, 6), list(zip(logprobs["tokens"], logprobs["text_offset"])))
+
+    def test_bodies_in_another_coding(self):
+        body = gzip.compress(json.dumps({"messages": [SUM]}).encode())
+        for path in (CHAT, "/v1/messages"):
+            self.assertIn("gzip", json.dumps(self.server.ask(path, body, 415, **{"Content-Encoding": "gzip"})))
+        self.server.ask("/tokenize", {"content": "a"}, **{"Content-Encoding": "identity"})
+
+    def test_stop_sequences_of_messages(self):
+        body = {"messages": [SUM], "max_tokens": 4}
+        for stops in (["a"] * 17, [""], 5):
+            message = self.server.ask("/v1/messages", {**body, "stop_sequences": stops}, 400)["error"]["message"]
+            self.assertIn("'stop_sequences'", message)
+
+    def test_an_assistants_turn_of_thinking_alone(self):
+        turn = {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]}
+        answer = self.server.ask("/v1/messages", {"messages": [SUM, turn], "max_tokens": 40})
+        self.assertEqual(answer["content"][0]["type"], "text")
+
+    def request(self, body, version=b"1.1"):
+        text = json.dumps(body).encode()
+        return (b"POST " + CHAT.encode() + b" HTTP/" + version + b"\r\nHost: localhost\r\nConnection: close\r\n"
+                b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
+
+    def test_a_client_that_closes_its_end_gets_its_answer(self):
+        body = {"messages": [SUM], "ignore_eos": True, "max_tokens": 300}
+        for stream in (False, True):
+            with socket.create_connection((self.server.host, self.server.port), timeout=60) as s:
+                s.sendall(self.request({**body, "stream": stream}))
+                s.shutdown(socket.SHUT_WR)
+                answer = b""
+                while block := s.recv(65536):
+                    answer += block
+            end = b'"finish_reason":"length"'
+            self.assertIn(end, answer[-2000:])
+            self.assertIn(b"HTTP/1.1 200 OK", answer)
+
+    def test_a_client_that_leaves_ends_its_answer(self):
+        for version, stream in ((b"1.1", False), (b"1.0", False), (b"1.1", True)):
+            body = {"messages": [SUM], "ignore_eos": True, "max_tokens": 3900, "stream": stream}
+            before = self.server.metric("vllm:generation_tokens_total")
+            with socket.create_connection((self.server.host, self.server.port)) as s:
+                s.sendall(self.request(body, version))
+                while self.server.metric("vllm:num_requests_running") == 0:
+                    time.sleep(0.01)
+            while self.server.metric("vllm:num_requests_running") > 0:
+                time.sleep(0.05)
+            self.assertLess(self.server.metric("vllm:generation_tokens_total") - before, 3000, (version, stream))
+
+
+class Keys(ServerCase):
+    words = ("--api-key", "secret")
+
+    def test_either_header_will_do(self):
+        for headers, status in (({"Authorization": "Bearer other", "x-api-key": "secret"}, 200),
+                                ({"Authorization": "Bearer secret", "x-api-key": "other"}, 200),
+                                ({"Authorization": "Bearer other", "x-api-key": "other"}, 401), ({"x-api-key": ""}, 401),
+                                ({"Authorization": "Basic secret"}, 401), ({}, 401)):
+            self.server.ask("/v1/models", None, status, **headers)
+
+
+class LateErrors(ServerCase):
+    def test_they_close_what_is_open(self):
+        server = Server("--grace", 0, model="tiny")
+        self.addCleanup(server.process.stderr.close)
+        connection, answer = server.send("POST", "/v1/responses", {"input": "What is 17 + 25?", "stream": True, "ignore_eos": True})
+        text = answer.read1(65536).decode()
+        while "_text.delta" not in text:
+            text += answer.read1(65536).decode()
+        os.kill(server.process.pid, signal.SIGTERM)
+        text += answer.read().decode()
+        connection.close()
+        server.process.wait(20)
+        events = [json.loads(block.split("data: ")[1]) for block in text.split("\n\n") if "data: " in block]
+        kinds = [e["type"] for e in events]
+        self.assertEqual(kinds[-3:], ["response.content_part.done", "response.output_item.done", "response.failed"])
+        self.assertRegex(kinds[-4], r"_text\.done\Z")
+        self.assertEqual(kinds.count("response.output_item.added"), kinds.count("response.output_item.done"))
+        self.assertEqual([e["sequence_number"] for e in events], list(range(len(events))))
+        failed = events[-1]["response"]
+        self.assertEqual((failed["status"], failed["error"]["code"]), ("failed", "server_error"))
+        self.assertEqual(failed["output"][-1]["status"], "incomplete")
+
+
+if __name__ == "__main__":
+    main()
