@@ -25,6 +25,7 @@
 #include "io/atomic_file.h"
 #include "io/file_lock.h"
 #include "report/units.h"
+#include "serve/cors.h"
 #include "serve/server.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
@@ -38,7 +39,7 @@ struct ServeArgs {
   ModelArgs model;
   SamplingArgs sampling;
   DraftArgs drafts;
-  std::string host = "127.0.0.1", snapshots = "f32", key, alias, memory, cache_file, log,
+  std::string host = "127.0.0.1", snapshots = "f32", key, alias, memory, cache_file, log, cors,
               reasoning_field = "reasoning_content";
   int64_t port = 8080, parallel = 4, budget = -1, queue = 100, grace = 10, latency = 250;
 };
@@ -143,6 +144,7 @@ int serve_model(const ServeArgs& o) {
   std::optional<engine::LanguageModel> model;
   serve::Server server({.host = o.host,
                         .port = static_cast<int>(o.port),
+                        .origins = serve::origins_of(o.cors),
                         .key = o.key,
                         .parallel = o.parallel,
                         .queue = o.queue,
@@ -210,6 +212,7 @@ Action setup_serve(Cli& cli) {
   cli.option("--log FILE", o->log, "a line for each request; -: standard error");
   cli.rare();
   cli.choice("--reasoning-field", o->reasoning_field, {"reasoning_content", "reasoning"}, "of thinking in chat");
+  cli.option("--cors ORIGINS", o->cors, "other pages that may use the server, with commas; *: all");
   cli.option("--latency-target MS", o->latency, "how long answers wait while prompts are read; 0: for whole pieces");
   cli.option("--grace", o->grace, "seconds for answers to end when the server stops");
   o->sampling.declare_penalties(cli);

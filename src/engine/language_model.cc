@@ -62,6 +62,16 @@ void drop_final_newlines_of_reasoning(nlohmann::ordered_json& messages) {
   }
 }
 
+// Templates of Nemotron 3 Super, Ultra and Lightning have a variable for each effort that is less than all.
+void set_effort(nlohmann::ordered_json& variables, const text::ChatTemplate& chat) {
+  const auto effort = variables.find("reasoning_effort");
+  if (effort == variables.end() || !effort->is_string()) return;
+  const std::string given = effort->get<std::string>();
+  const std::string name = (given == "minimal" ? "low" : given) + "_effort";
+  const bool less = name == "low_effort" || name == "medium_effort";
+  if (less && chat.reads(name) && !variables.contains(name)) variables[name] = true;
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(const std::string& argument, const RunnerOptions& options)
@@ -95,6 +105,7 @@ std::string LanguageModel::render(const nlohmann::ordered_json& messages, const 
   if (ends_reasoning_) drop_final_newlines_of_reasoning(variables["messages"]);
   if (options.tools) variables["tools"] = *options.tools;
   if (options.variables) variables.update(*options.variables);
+  set_effort(variables, *template_);
   const bool on = options.think.value_or(false);
   switch (options.think ? think_switch() : ThinkSwitch::none) {
     case ThinkSwitch::variable:

@@ -108,7 +108,8 @@ void limit_tokens(Asked& asked, int64_t tokens, engine::LanguageModel& model) {
     throw ApiError(400, "exceed_context_size_error",
                    fmt::format("prompt is too long: {} tokens > {} maximum (the context less a token of an answer)",
                                prompt, context - 1),
-                   "", "context_length_exceeded");
+                   "", "context_length_exceeded")
+        .with_tokens(prompt, context);
   asked.work.request.generate.tokens_max = std::min(tokens, context - prompt);
 }
 

@@ -19,6 +19,7 @@
 #include "serve/chat_answer.h"
 #include "serve/completions.h"
 #include "serve/connection.h"
+#include "serve/cors.h"
 #include "serve/gauges.h"
 #include "serve/messages.h"
 #include "serve/openai.h"
@@ -47,11 +48,19 @@ void set_json(httplib::Response& response, const ordered_json& json, int status 
   response.set_content(dump(json), "application/json");
 }
 
+// Of the surfaces' common requests (models) those of Anthropic's clients have this header.
+bool is_anthropic(const httplib::Request& request) {
+  return request.path.starts_with("/v1/messages") || request.has_header("anthropic-version");
+}
+
 // In the form of the surface that was asked.
 void set_error(const httplib::Request& request, httplib::Response& response, int status, const char* type,
-               const std::string& message, const std::string& param = "", const char* code = "") {
-  const bool anthropic = request.path.starts_with("/v1/messages");
-  set_json(response, anthropic ? messages_error_json(status, message) : error_json(type, message, param, code), status);
+               const std::string& message, const std::string& param = "", const char* code = "",
+               const ordered_json& more = nullptr) {
+  const bool anthropic = is_anthropic(request);
+  ordered_json error = anthropic ? messages_error_json(status, message) : error_json(type, message, param, code);
+  if (!anthropic && !more.is_null()) error["error"].update(more);
+  set_json(response, error, status);
 }
 
 void check(const Outcome& outcome) {
@@ -192,7 +201,8 @@ struct Server::State {
               httplib::Response& response);
   void explain(const httplib::Request& request, httplib::Response& response);
   ordered_json model_json();
-  void models(httplib::Response& response);
+  ordered_json model_json_of(const httplib::Request& request);
+  void models(const httplib::Request& request, httplib::Response& response);
   void health(httplib::Response& response);
   void save_cache(const std::string& body, httplib::Response& response);
   void tokenize(const std::string& body, httplib::Response& response);
@@ -287,10 +297,16 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
   // A page of another origin, or one whose name was made to point here, must not use what needs no key.
   const std::string origin = request.get_header_value("Origin"), asked = request.get_header_value("Host");
   const bool own_page = origin == "http://" + asked || origin == "https://" + asked;  // also behind a proxy with TLS
-  if (!origin.empty() && !own_page) {
+  const bool allowed_page = !origin.empty() && allows_origin(options.origins, origin);
+  if (allowed_page) set_cors_headers(request, response);
+  if (allowed_page && is_preflight(request)) {  // has no key
+    response.status = 204;
+    return true;
+  }
+  if (!origin.empty() && !own_page && !allowed_page) {
     connection->close_after_this();
     set_error(request, response, 403, "permission_error",
-              "a page of another origin, " + printable(origin) + ", cannot use this server");
+              "a page of another origin, " + printable(origin) + ", cannot use this server without --cors");
     return true;
   }
   if (options.key.empty() && !is_own_name(asked, options.host)) {
@@ -456,8 +472,30 @@ ordered_json Server::State::model_json() {
           {"max_model_len", now.model.runner().options().context}};
 }
 
-void Server::State::models(httplib::Response& response) {
-  set_json(response, {{"object", "list"}, {"data", ordered_json::array({model_json()})}});
+// In the form of the client that asks.
+ordered_json Server::State::model_json_of(const httplib::Request& request) {
+  if (!is_anthropic(request)) return model_json();
+  const Loaded& now = ready();
+  std::tm utc{};
+  gmtime_r(&now.since, &utc);
+  char created[32] = "";
+  (void)std::strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  const std::string& name = now.defaults.model;
+  return {{"type", "model"},
+          {"id", name},
+          {"display_name", name},
+          {"created_at", created},
+          {"max_input_tokens", now.model.runner().options().context}};
+}
+
+void Server::State::models(const httplib::Request& request, httplib::Response& response) {
+  ordered_json out = {{"data", ordered_json::array({model_json_of(request)})}};
+  const std::string& name = ready().defaults.model;
+  if (is_anthropic(request))
+    out.update({{"has_more", false}, {"first_id", name}, {"last_id", name}});
+  else
+    out["object"] = "list";
+  set_json(response, out);
 }
 
 void Server::State::save_cache(const std::string&, httplib::Response& response) {
@@ -468,7 +506,7 @@ void Server::State::save_cache(const std::string&, httplib::Response& response) 
 
 void Server::State::tokenize(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  set_json(response, one_large_at_a_time(body, [&] { return tokens_json(body, now.model); }));
+  set_json(response, one_large_at_a_time(body, [&] { return tokens_json(body, now.model, now.defaults); }));
 }
 
 void Server::State::detokenize(const std::string& body, httplib::Response& response) {
@@ -565,7 +603,8 @@ void Server::State::set_routes() {
     post(version + "/chat/completions", &State::chat);
     post(version + "/completions", &State::completions);
     post(version + "/responses", &State::responses);
-    get(version + "/models", &State::models);
+    allowed[version + "/models"] = "GET";
+    http.Get(version + "/models", [this](const Request& q, Response& r) { models(q, r); });
   }
   post("/cache/save", &State::save_cache);
   post("/v1/messages", &State::messages);
@@ -579,7 +618,7 @@ void Server::State::set_routes() {
   http.Get("/v1/models/(.+)", [this](const Request& q, Response& r) {
     if (q.matches[1] != ready().defaults.model)
       throw ApiError(404, "not_found_error", "no such model: " + printable(q.matches[1].str()));
-    set_json(r, model_json());
+    set_json(r, model_json_of(q));
   });
   http.set_pre_routing_handler([this](const Request& q, Response& r) {
     return refused(q, r) ? httplib::Server::HandlerResponse::Handled : httplib::Server::HandlerResponse::Unhandled;
@@ -589,7 +628,9 @@ void Server::State::set_routes() {
       std::rethrow_exception(thrown);
     } catch (const ApiError& e) {
       if (e.status() == 429) r.set_header("Retry-After", "1");
-      set_error(q, r, e.status(), e.type(), e.what(), e.param(), e.code());
+      ordered_json more;
+      if (e.context() > 0) more = {{"n_prompt_tokens", e.prompt_tokens()}, {"n_ctx", e.context()}};
+      set_error(q, r, e.status(), e.type(), e.what(), e.param(), e.code(), more);
     } catch (const Error& e) {  // what the template or the tokenizer refuses
       const bool theirs = e.fault() == Fault::bad_input;
       set_error(q, r, theirs ? 400 : 500, theirs ? "invalid_request_error" : "server_error", e.what());
