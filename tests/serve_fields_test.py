@@ -9,7 +9,7 @@ import signal
 import socket
 import time
 
-from support.program import main
+from support.program import braid, main
 from support.server import Server, ServerCase
 
 SUM = {"role": "user", "content": "What is 17 + 25?"}
@@ -127,6 +127,27 @@ class Fields(ServerCase):
         answer = self.server.ask("/v1/messages", {"messages": [SUM, turn], "max_tokens": 40})
         self.assertEqual(answer["content"][0]["type"], "text")
 
+    def test_tokens_of_messages(self):
+        body = {"messages": [SUM], "chat_template_kwargs": {"enable_thinking": False}}
+        got = self.server.ask("/tokenize", body)
+        used = self.server.chat(SUM, chat_template_kwargs=body["chat_template_kwargs"], max_tokens=1)["usage"]["prompt_tokens"]
+        self.assertEqual((got["count"], len(got["tokens"]), got["max_model_len"]), (used, used, 4096))
+        self.assertTrue(self.server.ask("/detokenize", {"tokens": got["tokens"]})["content"].endswith("<think></think>"))
+        self.assertEqual(self.server.ask("/tokenize", {"messages": 5}, 400)["error"]["param"], "messages")
+
+    def test_models_in_anthropics_form(self):
+        headers = {"anthropic-version": "2023-06-01"}
+        listed = self.server.ask("/v1/models", **headers)
+        self.assertEqual((listed["has_more"], listed["first_id"], listed["last_id"]), (False, "tiny", "tiny"))
+        self.assertEqual(listed["data"][0], self.server.ask("/v1/models/tiny", **headers))
+        self.assertEqual(self.server.ask("/v1/models/other", None, 404, **headers)["error"]["type"], "not_found_error")
+        self.assertEqual(self.server.ask("/v1/models")["object"], "list")
+
+    def test_a_prompt_that_is_too_long_says_how_long(self):
+        error = self.server.ask(CHAT, {"messages": [{"role": "user", "content": "a " * 9000}]}, 400)["error"]
+        self.assertEqual((error["type"], error["n_ctx"]), ("exceed_context_size_error", 4096))
+        self.assertIn(f"{error['n_prompt_tokens']} tokens", error["message"])
+
     def request(self, body, version=b"1.1"):
         text = json.dumps(body).encode()
         return (b"POST " + CHAT.encode() + b" HTTP/" + version + b"\r\nHost: localhost\r\nConnection: close\r\n"
@@ -167,6 +188,41 @@ class Keys(ServerCase):
                                 ({"Authorization": "Bearer other", "x-api-key": "other"}, 401), ({"x-api-key": ""}, 401),
                                 ({"Authorization": "Basic secret"}, 401), ({}, 401)):
             self.server.ask("/v1/models", None, status, **headers)
+
+
+class OtherPages(ServerCase):
+    words = ("--api-key", "secret", "--cors", "https://a.example,http://localhost:3000")
+
+    def headers(self, method, origin, status, **more):
+        connection, answer = self.server.send(method, "/v1/models", headers={"Origin": origin, **more})
+        answer.read()
+        connection.close()
+        self.assertEqual(answer.status, status, origin)
+        return answer.headers
+
+    def test_they_may_use_it_if_they_are_named(self):
+        key = {"Authorization": "Bearer secret"}
+        for origin in ("https://a.example", "http://localhost:3000"):
+            self.assertEqual(self.headers("GET", origin, 200, **key)["Access-Control-Allow-Origin"], origin)
+            self.assertEqual(self.headers("GET", origin, 401)["Access-Control-Allow-Origin"], origin)
+            asked = {"Access-Control-Request-Method": "POST",
+                     "Access-Control-Request-Headers": "authorization,content-type,x-stainless-lang,anthropic-version"}
+            told = self.headers("OPTIONS", origin, 204, **asked)
+            self.assertEqual((told["Access-Control-Allow-Origin"], told["Vary"]), (origin, "Origin"))
+            self.assertEqual(told["Access-Control-Allow-Headers"], asked["Access-Control-Request-Headers"])
+            self.assertIn("POST", told["Access-Control-Allow-Methods"])
+        for origin in ("https://b.example", "http://a.example", "null", "https://a.example.evil.example"):
+            self.assertIsNone(self.headers("GET", origin, 403, **key)["Access-Control-Allow-Origin"])
+            self.assertIsNone(self.headers("OPTIONS", origin, 403, **{"Access-Control-Request-Method": "POST"})["Access-Control-Allow-Origin"])
+
+    def test_all_of_them(self):
+        server = Server("--cors", "*")
+        self.addCleanup(server.stop)
+        connection, answer = server.send("POST", "/tokenize", {"content": "a"}, {"Origin": "https://any.example"})
+        self.assertEqual((answer.status, answer.headers["Access-Control-Allow-Origin"]), (200, "https://any.example"))
+        connection.close()
+        for wrong in ("a.example", "https://", "https://a.example/", "https://a b"):
+            self.assertRefused(braid("serve", "tiny", "--port", 0, "--cors", wrong), "not an origin")
 
 
 class LateErrors(ServerCase):

@@ -485,6 +485,7 @@ ordered_json Server::State::model_json_of(const httplib::Request& request) {
           {"id", name},
           {"display_name", name},
           {"created_at", created},
+          {"lifecycle", "active"},
           {"max_input_tokens", now.model.runner().options().context}};
 }
 
