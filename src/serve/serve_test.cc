@@ -25,6 +25,8 @@ TEST(StopTexts, TheFirstOfThemEndsTheText) {
     EXPECT_EQ(shown + stops.finish(), "one EN two\n three ") << piece;
     EXPECT_TRUE(stops.found());
   }
+  engine::StopTexts whole({"END"}, true);
+  EXPECT_EQ(whole.push("one EN") + whole.push("D two") + whole.push(" three") + whole.finish(), "one END");
   engine::StopTexts none({"END"});
   std::string shown = none.push("an EN");
   EXPECT_EQ(shown, "an ");

@@ -151,6 +151,20 @@ TEST(TemplateForm, FirstInstructionsBecomeTheUsersWhereTheyAreRefused) {
   EXPECT_EQ(other.chat(R"({"messages": [)" + rest), "user:Hi|");
 }
 
+TEST(TemplateForm, EffortsSetTheVariablesThatTheTemplateReads) {
+  OtherModel other(
+      "{% for m in messages %}{{ m.content }}{% endfor %}:{{ low_effort is defined and low_effort }}"
+      ",{{ medium_effort is defined and medium_effort }}");
+  const auto prompt = [&](const std::string& more) {
+    return other.chat(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}])" + more + "}");
+  };
+  EXPECT_EQ(prompt(""), "Hi:False,False");
+  EXPECT_EQ(prompt(R"(, "reasoning_effort": "low")"), "Hi:True,False");
+  EXPECT_EQ(prompt(R"(, "reasoning_effort": "medium")"), "Hi:False,True");
+  EXPECT_EQ(prompt(R"(, "reasoning_effort": "high")"), "Hi:False,False");
+  EXPECT_EQ(prompt(R"(, "reasoning_effort": "low", "chat_template_kwargs": {"low_effort": false})"), "Hi:False,False");
+}
+
 // Only what makes a difference is changed: ids stay as they are where they are not what was refused.
 TEST(TemplateForm, CallsArePartedAndKeepTheirIds) {
   OtherModel other(
