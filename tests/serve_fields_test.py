@@ -7,9 +7,11 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import time
+import urllib.request
 
-from support.program import braid, main
+from support.program import BRAID, ENVIRONMENT, Case, braid, main
 from support.server import Server, ServerCase
 
 SUM = {"role": "user", "content": "What is 17 + 25?"}
@@ -225,7 +227,32 @@ class OtherPages(ServerCase):
             self.assertRefused(braid("serve", "tiny", "--port", 0, "--cors", wrong), "not an origin")
 
 
-class LateErrors(ServerCase):
+class Detached(Case):
+    def test_it_runs_without_standard_error(self):
+        """Closed, as by daemons, or full."""
+        for error in ("2>&-", "0<&- >&- 2>&-", "2>/dev/full"):
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", 0))
+                port = s.getsockname()[1]
+            process = subprocess.Popen(["sh", "-c", f'exec "$0" serve tiny --port {port} {error}', BRAID], env=ENVIRONMENT)
+            try:
+                for _ in range(200):
+                    try:
+                        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+                            self.assertEqual(answer.status, 200)
+                        break
+                    except OSError:
+                        self.assertIsNone(process.poll(), error)
+                        time.sleep(0.05)
+                else:
+                    self.fail(error)
+            finally:
+                process.terminate()
+                code = process.wait(20)
+            self.assertEqual(code, 128 + signal.SIGTERM, error)
+
+
+class LateErrors(Case):
     def test_they_close_what_is_open(self):
         server = Server("--grace", 0, model="tiny")
         self.addCleanup(server.process.stderr.close)

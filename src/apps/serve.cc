@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -43,6 +44,21 @@ struct ServeArgs {
               reasoning_field = "reasoning_content";
   int64_t port = 8080, parallel = 4, budget = -1, queue = 100, grace = 10, latency = 250;
 };
+
+// On standard error, which may be closed or full: the server runs all the same.
+template <class... Args>
+void tell(fmt::format_string<Args...> form, Args&&... args) {
+  (void)std::fputs(fmt::format(form, std::forward<Args>(args)...).c_str(), stderr);
+}
+
+// No connection must become standard output or standard error.
+void open_standard_files() {
+  while (true) {
+    const int file = open("/dev/null", O_RDWR);
+    if (file > STDERR_FILENO) close(file);
+    if (file < 0 || file > STDERR_FILENO) return;
+  }
+}
 
 // A folder or file by its last name: clients need not know where it is.
 std::string name_of(const ServeArgs& o) {
@@ -106,8 +122,8 @@ std::function<void(const std::string&)> request_log(const std::string& file) {
     const std::string whole = line + "\n";
     const ssize_t written = write(descriptor, whole.data(), whole.size());
     if (written != std::ssize(whole) && descriptor != STDERR_FILENO && !told->test_and_set())
-      fmt::print(stderr, "--log: lines are lost, {} cannot be written: {}\n", printable(file),
-                 written < 0 ? std::strerror(errno) : "the disk is full");
+      tell("--log: lines are lost, {} cannot be written: {}\n", printable(file),
+           written < 0 ? std::strerror(errno) : "the disk is full");
   };
 }
 
@@ -126,6 +142,7 @@ void check(const ServeArgs& o) {
 
 int serve_model(const ServeArgs& o) {
   check(o);
+  open_standard_files();
   const int64_t memory = o.memory.empty() ? engine::kMemoryShare : bytes_of(o.memory);
   std::optional<io::FileLock> lock;  // of two servers each would replace what the other wrote
   std::string cache_file;            // links resolved: the file has one lock, whatever it is called
@@ -149,7 +166,7 @@ int serve_model(const ServeArgs& o) {
                         .parallel = o.parallel,
                         .queue = o.queue,
                         .cache_file = cache_file,
-                        .log = [](const std::string& line) { fmt::print(stderr, "{}\n", line); },
+                        .log = [](const std::string& line) { tell("{}\n", line); },
                         .requests = request_log(o.log)});
   engine::RunnerOptions options = o.model.runner_options();
   options.sequences = o.parallel;
@@ -176,15 +193,14 @@ int serve_model(const ServeArgs& o) {
                                            .reasoning_field = o.reasoning_field,
                                            .thinking_budget = o.budget},
                                           o.drafts.resolve(lm, draft));
-  if (!ignored.empty()) fmt::print(stderr, "the file of cached prefixes is ignored: {}\n", ignored);
-  fmt::print(stderr, "{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model),
-             numbers_of(lm.runner()), lm.runner().options().context,
-             o.host.find(':') == o.host.npos ? printable(o.host) : "[" + printable(o.host) + "]", server.port());
+  if (!ignored.empty()) tell("the file of cached prefixes is ignored: {}\n", ignored);
+  tell("{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model), numbers_of(lm.runner()),
+       lm.runner().options().context,
+       o.host.find(':') == o.host.npos ? printable(o.host) : "[" + printable(o.host) + "]", server.port());
   while (sys::caught_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   sys::end_at_second_interrupt();
   if (const int64_t running = server.active(); running > 0)
-    fmt::print(stderr, "waiting up to {} s for {} to end; Ctrl-C again stops at once\n", o.grace,
-               report::counted(running, "answer"));
+    tell("waiting up to {} s for {} to end; Ctrl-C again stops at once\n", o.grace, report::counted(running, "answer"));
   server.stop(std::chrono::seconds(o.grace));
   server.save_cache();
   return 128 + sys::caught_signal();

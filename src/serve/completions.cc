@@ -173,7 +173,7 @@ namespace {
 
 // Of prompts: they are kept until the answer is written.
 void check_scored(const std::vector<Asked>& all) {
-  constexpr int64_t kScoredMax = int64_t{1} << 18;
+  constexpr int64_t kScoredMax = int64_t{1} << 19;
   int64_t scored = 0;
   for (const Asked& a : all) {
     const engine::Request& request = a.work.request;
