@@ -26,7 +26,9 @@ TEST(StopTexts, TheFirstOfThemEndsTheText) {
     EXPECT_TRUE(stops.found());
   }
   engine::StopTexts whole({"END"}, true);
-  EXPECT_EQ(whole.push("one EN") + whole.push("D two") + whole.push(" three") + whole.finish(), "one END");
+  std::string found;
+  for (const char* piece : {"one EN", "D two", " three"}) found += whole.push(piece);
+  EXPECT_EQ(found + whole.finish(), "one END");
   engine::StopTexts none({"END"});
   std::string shown = none.push("an EN");
   EXPECT_EQ(shown, "an ");
