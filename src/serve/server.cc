@@ -323,65 +323,67 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
   return true;
 }
 
-void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> asked, std::unique_ptr<AnswerStream> form,
-                           httplib::Response& response) {
-  struct Streaming {
-    std::unique_ptr<Active> place;
-    std::vector<Asked> asked;
-    std::unique_ptr<AnswerStream> form;
-    Answers answers;
-    std::chrono::milliseconds silence_max;
-    bool begun = false;
-    std::chrono::steady_clock::time_point wrote = std::chrono::steady_clock::now();
-    Streaming(Worker& worker, std::unique_ptr<Active> active, std::vector<Asked> all,
-              std::unique_ptr<AnswerStream> written, std::chrono::milliseconds silence)
-        : place(std::move(active)),
-          asked(std::move(all)),
-          form(std::move(written)),
-          answers(worker, asked, record()),
-          silence_max(silence) {}
+// The answers of a stream, and what was written of them.
+struct Streaming {
+  std::unique_ptr<Active> place;
+  std::vector<Asked> asked;
+  std::unique_ptr<AnswerStream> form;
+  Answers answers;
+  std::chrono::milliseconds silence_max;
+  bool begun = false;
+  std::chrono::steady_clock::time_point wrote = std::chrono::steady_clock::now();
+  Streaming(Worker& worker, std::unique_ptr<Active> active, std::vector<Asked> all,
+            std::unique_ptr<AnswerStream> written, std::chrono::milliseconds silence)
+      : place(std::move(active)),
+        asked(std::move(all)),
+        form(std::move(written)),
+        answers(worker, asked, record()),
+        silence_max(silence) {}
 
-    std::string next() {
-      std::string out = std::exchange(begun, true) ? "" : form->begin();
-      if (!out.empty()) {  // at once, also while the answers wait for their turn
-        wrote = std::chrono::steady_clock::now();
-        return out;
-      }
-      // News may hold nothing to show yet: what counts is when something was written.
-      const auto silent = [&] {
-        return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - wrote);
-      };
-      constexpr auto kLook = 500ms;  // for a client that has left
-      const auto updates = answers.wait(std::clamp(silence_max - silent(), 0ms, kLook));
-      for (const auto& [i, news] : updates) {
-        if (news.done && !answers.outcome(i).error.empty()) {
-          failed = true;
-          const bool stopping = answers.outcome(i).error == kStopping;
-          return out + form->fail(stopping ? 503 : 500, stopping ? "unavailable_error" : "server_error",
-                                  answers.outcome(i).error);
-        }
-        out += form->news(i, news);
-        if (news.done) out += form->end(i, answers.outcome(i));
-      }
-      if (answers.done()) return out + form->finish(answers.outcomes());
-      // A client that has closed its end may still read. Whether it does, this shows: it is answered by a reset if not.
-      const bool probes = !probed && Connection::current()->ended();
-      if (out.empty() && (silent() >= silence_max || probes)) out = ": still here\n\n";
-      probed = probed || probes;
-      if (!out.empty()) wrote = std::chrono::steady_clock::now();
+  std::string next() {
+    std::string out = std::exchange(begun, true) ? "" : form->begin();
+    if (!out.empty()) {  // at once, also while the answers wait for their turn
+      wrote = std::chrono::steady_clock::now();
       return out;
     }
-    // The client still gets an event that says why there are no more.
-    std::string next_or_error() {
-      try {
-        return next();
-      } catch (const std::exception& e) {
+    // News may hold nothing to show yet: what counts is when something was written.
+    const auto silent = [&] {
+      return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - wrote);
+    };
+    constexpr auto kLook = 500ms;  // for a client that has left
+    const auto updates = answers.wait(std::clamp(silence_max - silent(), 0ms, kLook));
+    for (const auto& [i, news] : updates) {
+      if (news.done && !answers.outcome(i).error.empty()) {
         failed = true;
-        return form->fail(500, "server_error", printable(e.what()));
+        const bool stopping = answers.outcome(i).error == kStopping;
+        return out + form->fail(stopping ? 503 : 500, stopping ? "unavailable_error" : "server_error",
+                                answers.outcome(i).error);
       }
+      out += form->news(i, news);
+      if (news.done) out += form->end(i, answers.outcome(i));
     }
-    bool failed = false, probed = false;
-  };
+    if (answers.done()) return out + form->finish(answers.outcomes());
+    // A client that has closed its end may still read. Whether it does, this shows: it is answered by a reset if not.
+    const bool probes = !probed && Connection::current()->ended();
+    if (out.empty() && (silent() >= silence_max || probes)) out = ": still here\n\n";
+    probed = probed || probes;
+    if (!out.empty()) wrote = std::chrono::steady_clock::now();
+    return out;
+  }
+  // The client still gets an event that says why there are no more.
+  std::string next_or_error() {
+    try {
+      return next();
+    } catch (const std::exception& e) {
+      failed = true;
+      return form->fail(500, "server_error", printable(e.what()));
+    }
+  }
+  bool failed = false, probed = false;
+};
+
+void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> asked, std::unique_ptr<AnswerStream> form,
+                           httplib::Response& response) {
   auto s = std::make_shared<Streaming>(ready().worker, std::move(held), std::move(asked), std::move(form),
                                        options.silence_max);
   const auto next = [s](size_t, httplib::DataSink& sink) {
@@ -481,12 +483,9 @@ ordered_json Server::State::model_json_of(const httplib::Request& request) {
   char created[32] = "";
   (void)std::strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
   const std::string& name = now.defaults.model;
-  return {{"type", "model"},
-          {"id", name},
-          {"display_name", name},
-          {"created_at", created},
-          {"lifecycle", "active"},
-          {"max_input_tokens", now.model.runner().options().context}};
+  return {{"type", "model"},       {"id", name},
+          {"display_name", name},  {"created_at", created},
+          {"lifecycle", "active"}, {"max_input_tokens", now.model.runner().options().context}};
 }
 
 void Server::State::models(const httplib::Request& request, httplib::Response& response) {

@@ -179,6 +179,17 @@ TEST(TemplateForm, CallsArePartedAndKeepTheirIds) {
   EXPECT_EQ(prompt, "user:Hi|user:you|assistant:Well.id_af|tool:Aid_a|assistant:id_bg|tool:Bid_b|");
 }
 
+TEST(TemplateForm, WhatIsNotRefusedStaysAsItIs) {
+  OtherModel other(std::string(kWithoutInstructions) +
+                   "{% for m in messages %}{{ m.role ~ ':' ~ m.content ~ m.tool_call_id }}"
+                   "{% for c in m.tool_calls %}{{ c.id }}{% endfor %}|{% endfor %}");
+  const std::string prompt = other.chat(R"({"max_tokens": 9, "messages": [{"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"}, {"role": "user", "content": "you"}, {"role": "assistant", "content": "Well.",
+     "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+    {"role": "tool", "tool_call_id": "a", "content": "A"}]})");
+  EXPECT_EQ(prompt, "user:Be brief.\n\nHi|user:you|assistant:Well.a|tool:Aa|");
+}
+
 TEST(TemplateForm, InstructionsThatTheTemplateLeavesOutBecomeTheUsers) {
   OtherModel other(
       "{% if messages[0].role == 'system' %}{{ messages[0].content ~ '|' }}{% endif %}"
