@@ -32,6 +32,12 @@ CHAT = "/v1/chat/completions"
 QUESTIONS = ["What is 17 + 25?", "Reverse PLANE.", "Who are you?", "How many letters does CASTLE have?"]
 NUMBERS = ["max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "n", "presence_penalty",
            "frequency_penalty", "repetition_penalty", "top_logprobs", "thinking_token_budget"]
+# What they accept: from, to, and only whole numbers; null is as if there were none.
+WHOLE, MANY = True, 1 << 30
+RANGES = {"max_tokens": (1, MANY, WHOLE), "max_completion_tokens": (1, MANY, WHOLE), "temperature": (0, 100, False), "top_p": (0, 1, False),
+          "top_k": (-1, 1 << 24, WHOLE), "min_p": (0, 1, False), "seed": (-2 ** 63, 2 ** 63 - 1, WHOLE), "n": (1, 128, WHOLE),
+          "presence_penalty": (-2, 2, False), "frequency_penalty": (-2, 2, False), "repetition_penalty": (0.01, 100, False),
+          "top_logprobs": (0, 0, WHOLE), "thinking_token_budget": (-1, MANY, WHOLE)}  # more than 0 top_logprobs need logprobs
 # By path: a good body, and its fields that are numbers, or hold some; a.b is b in the object a.
 TURN = [{"role": "user", "content": "Hello"}]
 NUMBERS_OF = {
@@ -43,6 +49,12 @@ NUMBERS_OF = {
     "/tokenize": ({"content": "Hello"}, ["content", "prompt", "add_special_tokens"]),
     "/detokenize": ({"tokens": [1]}, ["tokens"])}
 ODD = [-1, 0, -2 ** 63, 2 ** 64, 1e308, -1e-300, 0.5, "5", True, [], {}, None, 10 ** 30]
+
+
+def accepted(name, value):
+    least, most, whole = RANGES[name]
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value is None or (number and least <= value <= most and (not whole or value == int(value)))
 
 
 def body_of(text, **more):
@@ -158,7 +170,9 @@ class Client:
         return self.exchange(post(b'{"messages": [{"role": "user", "content": "\xff\xfe\xc0\xaf"}]}'))
 
     def odd_number(self):
-        return self.exchange(post(body_of("Hello", **{self.random.choice(NUMBERS): self.random.choice(ODD)})))
+        name, value = self.random.choice(NUMBERS), self.random.choice(ODD)
+        status, want = self.exchange(post(body_of("Hello", **{name: value}))), "200" if accepted(name, value) else "400"
+        return status if status in (want, "429") else f"WRONG: {status} in place of {want} for {name} {value!r}"
 
     def odd_number_elsewhere(self):
         path = self.random.choice(list(NUMBERS_OF))
@@ -257,9 +271,10 @@ class Abuse(Case):
             print(f"  {count:6} {what}")
         self.assertEqual(wrong, [])
         self.assertLess(grown, GROWTH_MAX)
-        self.assertEqual([what for what in counts if "HANGS" in what or re.search(r": 5\d\d$", what)], [])
-        for name in ("claim_a_gigabyte", "nest_deeply", "bad_utf8", "odd_shape"):
-            self.assertEqual({what for what in counts if what.startswith(name + ": 2")}, set(), name)
+        self.assertEqual([what for what in counts if "HANGS" in what or "WRONG" in what or re.search(r": 5\d\d$", what)], [])
+        for name, wants in (("claim_a_gigabyte", {"413"}), ("nest_deeply", {"400"}), ("bad_utf8", {"400"}), ("odd_shape", {"400"}),
+                            ("detokenize_much", {"400"})):
+            self.assertLessEqual({what for what in counts if what.startswith(name + ": ")}, {f"{name}: {w}" for w in wants | {"429"}})
         good = Counter({what: count for what, count in counts.items() if what.startswith("be_good: ")})
         self.assertGreater(good.total(), REQUESTS // 40)
         self.assertGreaterEqual(good["be_good: 200"], 0.95 * good.total(), good)  # a 429 may come in between
@@ -267,6 +282,15 @@ class Abuse(Case):
         self.assertEqual(server.metric("braid:pages_leaked"), 0)
         self.assertLessEqual(server.metric("braid:memory_bytes"), server.metric("braid:memory_limit_bytes"))
         self.assertEqual(server.stop(), 128 + signal.SIGTERM)
+
+    def test_every_odd_number_in_every_field(self):
+        server = Server(model="tiny")
+        self.addCleanup(server.stop)
+        client = Client(server, 0)
+        for name in NUMBERS:
+            for value in ODD:
+                want = "200" if accepted(name, value) else "400"
+                self.assertEqual(client.exchange(post(body_of("Hello", **{"max_tokens": 2, name: value}))), want, (name, value))
 
     def test_overload_is_refused_and_passes(self):
         server = Server("--parallel", 2, "--queue", 4, model="tiny")

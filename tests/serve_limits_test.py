@@ -17,8 +17,13 @@ class Limits(ServerCase):
         for path, body, says in (("/v1/chat/completions", many, "more than 5000 keys"),
                                  ("/v1/chat/completions", {"messages": [SUM], "chat_template_kwargs": many}, "more than 5000 keys"),
                                  ("/v1/completions", {"prompt": [[5] * 200] * 128, "echo": True, "logprobs": 20, "max_tokens": 0},
-                                  "537600 log-probabilities; expected at most 262144")):
+                                  "537600 log-probabilities; expected at most 524288")):
             self.assertIn(says, self.server.ask(path, body, 400)["error"]["message"])
+
+    def test_one_more_than_the_largest_batch_of_the_evaluation_harness(self):
+        """64 prompts of 4,096 tokens, a log-probability and an alternative each, are the limit."""
+        self.assertIn("log-probabilities", self.server.ask("/v1/completions", {"prompt": [[5] * 4096] * 65, "echo": True, "logprobs": 1,
+                                                                               "max_tokens": 0}, 400)["error"]["message"])
 
     def test_bodies_of_all_connections_have_a_bound(self):
         size, held = 31 << 20, []

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -25,6 +26,7 @@
 #include "io/atomic_file.h"
 #include "io/file_lock.h"
 #include "report/units.h"
+#include "serve/cors.h"
 #include "serve/server.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
@@ -38,10 +40,25 @@ struct ServeArgs {
   ModelArgs model;
   SamplingArgs sampling;
   DraftArgs drafts;
-  std::string host = "127.0.0.1", snapshots = "f32", key, alias, memory, cache_file, log,
+  std::string host = "127.0.0.1", snapshots = "f32", key, alias, memory, cache_file, log, cors,
               reasoning_field = "reasoning_content";
   int64_t port = 8080, parallel = 4, budget = -1, queue = 100, grace = 10, latency = 250;
 };
+
+// On standard error, which may be closed or full: the server runs all the same.
+template <class... Args>
+void tell(fmt::format_string<Args...> form, Args&&... args) {
+  (void)std::fputs(fmt::format(form, std::forward<Args>(args)...).c_str(), stderr);
+}
+
+// No connection must become standard output or standard error.
+void open_standard_files() {
+  while (true) {
+    const int file = open("/dev/null", O_RDWR);
+    if (file > STDERR_FILENO) close(file);
+    if (file < 0 || file > STDERR_FILENO) return;
+  }
+}
 
 // A folder or file by its last name: clients need not know where it is.
 std::string name_of(const ServeArgs& o) {
@@ -106,8 +123,8 @@ std::function<void(const std::string&)> request_log(const std::string& file) {
     const std::string whole = line + "\n";
     const ssize_t written = write(descriptor, whole.data(), whole.size());
     if (written != std::ssize(whole) && descriptor != STDERR_FILENO && !told->test_and_set())
-      fmt::print(stderr, "--log: lines are lost, {} cannot be written: {}\n", printable(file),
-                 written < 0 ? std::strerror(errno) : "the disk is full");
+      tell("--log: lines are lost, {} cannot be written: {}\n", printable(file),
+           written < 0 ? std::strerror(errno) : "the disk is full");
   };
 }
 
@@ -126,6 +143,7 @@ void check(const ServeArgs& o) {
 
 int serve_model(const ServeArgs& o) {
   check(o);
+  open_standard_files();
   const int64_t memory = o.memory.empty() ? engine::kMemoryShare : bytes_of(o.memory);
   std::optional<io::FileLock> lock;  // of two servers each would replace what the other wrote
   std::string cache_file;            // links resolved: the file has one lock, whatever it is called
@@ -144,11 +162,12 @@ int serve_model(const ServeArgs& o) {
   std::optional<engine::LanguageModel> model;
   serve::Server server({.host = o.host,
                         .port = static_cast<int>(o.port),
+                        .origins = serve::origins_of(o.cors),
                         .key = o.key,
                         .parallel = o.parallel,
                         .queue = o.queue,
                         .cache_file = cache_file,
-                        .log = [](const std::string& line) { fmt::print(stderr, "{}\n", line); },
+                        .log = [](const std::string& line) { tell("{}\n", line); },
                         .requests = request_log(o.log)});
   engine::RunnerOptions options = o.model.runner_options();
   options.sequences = o.parallel;
@@ -175,15 +194,14 @@ int serve_model(const ServeArgs& o) {
                                            .reasoning_field = o.reasoning_field,
                                            .thinking_budget = o.budget},
                                           o.drafts.resolve(lm, draft));
-  if (!ignored.empty()) fmt::print(stderr, "the file of cached prefixes is ignored: {}\n", ignored);
-  fmt::print(stderr, "{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model),
-             numbers_of(lm.runner()), lm.runner().options().context,
-             o.host.find(':') == o.host.npos ? printable(o.host) : "[" + printable(o.host) + "]", server.port());
+  if (!ignored.empty()) tell("the file of cached prefixes is ignored: {}\n", ignored);
+  tell("{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model), numbers_of(lm.runner()),
+       lm.runner().options().context,
+       o.host.find(':') == o.host.npos ? printable(o.host) : "[" + printable(o.host) + "]", server.port());
   while (sys::caught_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   sys::end_at_second_interrupt();
   if (const int64_t running = server.active(); running > 0)
-    fmt::print(stderr, "waiting up to {} s for {} to end; Ctrl-C again stops at once\n", o.grace,
-               report::counted(running, "answer"));
+    tell("waiting up to {} s for {} to end; Ctrl-C again stops at once\n", o.grace, report::counted(running, "answer"));
   server.stop(std::chrono::seconds(o.grace));
   server.save_cache();
   return 128 + sys::caught_signal();
@@ -211,6 +229,7 @@ Action setup_serve(Cli& cli) {
   cli.option("--log FILE", o->log, "a line for each request; -: standard error");
   cli.rare();
   cli.choice("--reasoning-field", o->reasoning_field, {"reasoning_content", "reasoning"}, "of thinking in chat");
+  cli.option("--cors ORIGINS", o->cors, "other pages that may use the server, with commas; *: all");
   cli.option("--latency-target MS", o->latency, "how long answers wait while prompts are read; 0: for whole pieces");
   cli.option("--grace", o->grace, "seconds for answers to end when the server stops");
   o->sampling.declare_penalties(cli);

@@ -16,6 +16,9 @@ struct GenerateOptions {
   int64_t tokens_max = -1;  // -1: until the context is full
   SamplingOptions sampling{};
   bool ignore_eos = false;
+  std::vector<int32_t> stop_ids{};  // further end tokens, also with ignore_eos
+  // Before so many tokens no end token is drawn, unless a constraint allows nothing else.
+  int64_t tokens_min = 0;
   int64_t logprobs = -1;        // alternatives whose log-probabilities are returned; -1: no log-probabilities at all
   bool drawn_logprobs = false;  // at the temperature that tokens are drawn with, instead of 1
   ReasoningBudget budget{};

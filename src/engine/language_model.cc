@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "engine/answer_text.h"
 #include "engine/reasoning.h"
@@ -38,6 +39,39 @@ void add_to_system_prompt(nlohmann::ordered_json& messages, const std::string& l
   }
 }
 
+// Does a newline follow the reasoning of an answer? Templates differ in it, and only rendering shows it.
+bool writes_newline_after_reasoning(const text::ChatTemplate& chat, const std::tm& now) {
+  constexpr const char* kReasoning = "reasoning-of-a-probe";
+  const nlohmann::ordered_json question = {{"role", "user"}, {"content", "question"}},
+                               answer = {
+                                   {"role", "assistant"}, {"content", "answer"}, {"reasoning_content", kReasoning}};
+  try {
+    const std::string text = chat.render({{"messages", {question, answer}}, {"add_generation_prompt", false}}, now);
+    return text.find(std::string(kReasoning) + "\n") != text.npos;
+  } catch (const Error&) {  // it takes no such conversation
+    return false;
+  }
+}
+
+void drop_final_newlines_of_reasoning(nlohmann::ordered_json& messages) {
+  for (auto& message : messages) {
+    const auto at = message.find("reasoning_content");
+    if (at == message.end() || !at->is_string()) continue;
+    auto& text = at->get_ref<std::string&>();
+    if (text.ends_with('\n')) text.pop_back();
+  }
+}
+
+// Templates of Nemotron 3 Super, Ultra and Lightning have a variable for each effort that is less than all.
+void set_effort(nlohmann::ordered_json& variables, const text::ChatTemplate& chat) {
+  const auto effort = variables.find("reasoning_effort");
+  if (effort == variables.end() || !effort->is_string()) return;
+  const std::string given = effort->get<std::string>();
+  const std::string name = (given == "minimal" ? "low" : given) + "_effort";
+  const bool less = name == "low_effort" || name == "medium_effort";
+  if (less && chat.reads(name) && !variables.contains(name)) variables[name] = true;
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(const std::string& argument, const RunnerOptions& options)
@@ -50,26 +84,36 @@ const text::Tokenizer& LanguageModel::tokenizer() {
 
 // Nano 2 reads /think and /no_think, Llama-Nemotron a sentence (docs/internals/families.md, Switches for thinking).
 // /think alone is part of </think>, which many templates mention.
-LanguageModel::ThinkSwitch LanguageModel::think_switch() {
-  if (!template_) template_ = text::ChatTemplate::load(path_.folder);
-  if (!think_switch_) {
-    think_switch_ = template_->reads("enable_thinking")          ? ThinkSwitch::variable
-                    : template_->mentions("/no_think")           ? ThinkSwitch::slash
-                    : runner_->config().family == "nemotron-nas" ? ThinkSwitch::sentence
-                                                                 : ThinkSwitch::none;
-  }
-  return *think_switch_;
+LanguageModel::ThinkSwitch LanguageModel::switch_of(const text::ChatTemplate& chat) const {
+  if (chat.reads("enable_thinking")) return ThinkSwitch::variable;
+  if (chat.mentions("/no_think")) return ThinkSwitch::slash;
+  return runner_->config().family == "nemotron-nas" ? ThinkSwitch::sentence : ThinkSwitch::none;
 }
 
-bool LanguageModel::has_think_switch() { return think_switch() != ThinkSwitch::none; }
+bool LanguageModel::has_think_switch() {
+  (void)chat_template();
+  return think_switch_ != ThinkSwitch::none;
+}
+
+const text::ChatTemplate& LanguageModel::chat_template() {
+  if (!template_) {
+    text::ChatTemplate chat = text::ChatTemplate::load(path_.folder);
+    think_switch_ = switch_of(chat);
+    ends_reasoning_ = writes_newline_after_reasoning(chat, local_time(*runner_));
+    template_ = std::move(chat);
+  }
+  return *template_;
+}
 
 std::string LanguageModel::render(const nlohmann::ordered_json& messages, const RenderOptions& options) {
-  if (!template_) template_ = text::ChatTemplate::load(path_.folder);
+  const text::ChatTemplate& chat = chat_template();
   nlohmann::ordered_json variables = {{"messages", messages}, {"add_generation_prompt", options.answer_next}};
+  if (ends_reasoning_) drop_final_newlines_of_reasoning(variables["messages"]);
   if (options.tools) variables["tools"] = *options.tools;
   if (options.variables) variables.update(*options.variables);
+  set_effort(variables, chat);
   const bool on = options.think.value_or(false);
-  switch (options.think ? think_switch() : ThinkSwitch::none) {
+  switch (options.think ? think_switch_ : ThinkSwitch::none) {
     case ThinkSwitch::variable:
       variables["enable_thinking"] = on;
       break;
@@ -85,7 +129,7 @@ std::string LanguageModel::render(const nlohmann::ordered_json& messages, const 
                      .got = "on",
                      .hint = "off, or instructions as the model's authors give them (--system)"});
   }
-  return template_->render(variables, local_time(*runner_));
+  return chat.render(variables, local_time(*runner_));
 }
 
 Thinking LanguageModel::thinking_after(std::string_view prompt, std::optional<bool> think) {
@@ -122,7 +166,7 @@ grammar::Grammars& LanguageModel::grammars() {
 }
 
 grammar::CallForm LanguageModel::call_form() {
-  if (!template_) template_ = text::ChatTemplate::load(path_.folder);
+  (void)chat_template();
   if (template_->mentions("<TOOLCALL>")) return grammar::CallForm::list;
   if (template_->mentions("<function=")) return grammar::CallForm::xml;
   const bool bare = !template_->mentions("<tool_call>") && template_->mentions("{\"name\": function name");

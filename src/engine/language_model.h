@@ -35,7 +35,9 @@ class LanguageModel {
   const io::ModelPath& path() const { return path_; }
   const text::Tokenizer& tokenizer();
   // The prompt of a conversation (an array of {role, content}). Error when thinking is asked of a model without a
-  // switch for it, unless options.think_if_possible. Turning it off is allowed there and changes nothing.
+  // switch for it, unless options.think_if_possible. Turning it off is allowed there and changes nothing. Reasoning is
+  // as ReasoningSplitter gave it: its final newline is left out where the template writes one of its own, so that the
+  // prompt holds what the model wrote.
   std::string render(const nlohmann::ordered_json& messages, const RenderOptions& options);
   // Where the answer to such a prompt begins. Without a switch the model may open <think> whatever was asked.
   Thinking thinking_after(std::string_view prompt, std::optional<bool> think);
@@ -58,13 +60,15 @@ class LanguageModel {
   // How thinking is switched: a variable of the template, /think in the system prompt, which the template reads, or a
   // sentence there, which the model was trained on.
   enum class ThinkSwitch { none, variable, slash, sentence };
-  ThinkSwitch think_switch();
+  const text::ChatTemplate& chat_template();  // loads it, with what follows from it
+  ThinkSwitch switch_of(const text::ChatTemplate& chat) const;
 
   io::ModelPath path_;
   std::unique_ptr<Runner> runner_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> template_;
-  std::optional<ThinkSwitch> think_switch_;  // of template_, found once
+  ThinkSwitch think_switch_ = ThinkSwitch::none;  // of template_
+  bool ends_reasoning_ = false;                   // it writes a newline behind reasoning
   std::unique_ptr<grammar::Grammars> grammars_;
 };
 

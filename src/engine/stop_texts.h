@@ -1,5 +1,5 @@
 // The end of an answer before any of some texts ("stop"): text passes through up to the first of them, which is left
-// out. What may be its beginning is held back.
+// out unless it is asked for. What may be its beginning is held back.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -13,7 +13,8 @@ namespace braid::engine {
 
 class StopTexts {
  public:
-  explicit StopTexts(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+  // `shown`: the text that was found is passed through, too.
+  explicit StopTexts(std::vector<std::string> stops, bool shown = false) : stops_(std::move(stops)), shown_(shown) {}
   bool found() const { return found_; }
   const std::string& which() const { return which_; }  // was found
 
@@ -27,6 +28,7 @@ class StopTexts {
     }
     std::string out = held_.substr(0, found_ ? end : held_.size() - partial);
     held_.erase(0, out.size());
+    if (found_ && shown_) out += which_;
     return out;
   }
   std::string finish() { return found_ ? "" : std::exchange(held_, ""); }
@@ -34,7 +36,7 @@ class StopTexts {
  private:
   std::vector<std::string> stops_;
   std::string held_, which_;
-  bool found_ = false;
+  bool found_ = false, shown_;
 };
 
 }  // namespace braid::engine

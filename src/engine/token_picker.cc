@@ -7,6 +7,11 @@
 #include "sys/error.h"
 
 namespace braid::engine {
+namespace {
+
+constexpr float kNoChance = -std::numeric_limits<float>::infinity();
+
+}  // namespace
 
 TokenPicker::TokenPicker(const GenerateOptions& options, std::vector<int32_t> seen, std::span<const int64_t> eos)
     : options_(options),
@@ -20,6 +25,22 @@ TokenPicker::TokenPicker(const GenerateOptions& options, std::vector<int32_t> se
 int32_t TokenPicker::sampled(std::span<const float> logits) const {
   const size_t n = ids_.size();
   return sample(logits, options_.sampling, seen_, first_ + n, n);
+}
+
+bool TokenPicker::is_end(int32_t id) const {
+  return std::ranges::find(eos_, id) != eos_.end() ||
+         std::ranges::find(options_.stop_ids, id) != options_.stop_ids.end();
+}
+
+// No end token too early, as long as there is another.
+int32_t TokenPicker::drawn(std::span<const float> logits) const {
+  if (std::ssize(ids_) >= options_.tokens_min) return sampled(logits);
+  std::vector<float> masked(logits.begin(), logits.end());
+  for (size_t id = 0; id < masked.size(); ++id) {
+    if (is_end(static_cast<int32_t>(id))) masked[id] = kNoChance;
+  }
+  const bool others = std::ranges::any_of(masked, [](float logit) { return logit != kNoChance; });
+  return sampled(others ? masked : logits);
 }
 
 std::optional<int32_t> TokenPicker::guess(std::span<const float> logits, std::span<const int32_t> ahead) const {
@@ -38,16 +59,16 @@ std::optional<int32_t> TokenPicker::guess(std::span<const float> logits, std::sp
 int32_t TokenPicker::constrained(std::span<const float> logits) {
   std::vector<float> masked(logits.begin(), logits.end());
   constraint_->mask(masked, options_.tokens_max < 0 ? -1 : options_.tokens_max - std::ssize(ids_));
-  int32_t id = sampled(masked);
+  int32_t id = drawn(masked);
   while (!constraint_->allows(id)) {
-    masked[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
-    id = sampled(masked);
+    masked[static_cast<size_t>(id)] = kNoChance;
+    id = drawn(masked);
   }
   return id;
 }
 
 int32_t TokenPicker::next(std::span<const float> logits) {
-  const int32_t id = limit_.next(constraint_ ? constrained(logits) : sampled(logits));
+  const int32_t id = limit_.next(constraint_ ? constrained(logits) : drawn(logits));
   if (constraint_) constraint_->push(id);
   const double temperature = options_.sampling.temperature;
   const bool as_drawn = options_.drawn_logprobs && temperature > 0;
@@ -56,7 +77,8 @@ int32_t TokenPicker::next(std::span<const float> logits) {
   ids_.push_back(id);
   seen_.push_back(id);
   const bool ends = !options_.ignore_eos || (constraint_ && !options_.constraint->may_be_cut());
-  ended_ = ends && std::find(eos_.begin(), eos_.end(), id) != eos_.end();
+  ended_ = (ends && std::ranges::find(eos_, id) != eos_.end()) ||
+           std::ranges::find(options_.stop_ids, id) != options_.stop_ids.end();
   return id;
 }
 

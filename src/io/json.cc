@@ -81,7 +81,10 @@ class Builder {
   bool boolean(bool value) { return add(value); }
   bool number_integer(int64_t value) { return add(value); }
   bool number_unsigned(uint64_t value) { return add(value); }
-  bool number_float(double value, const std::string&) { return add(value); }
+  bool number_float(double value, const std::string& text) {
+    const bool whole = text.find_first_not_of("-0123456789") == text.npos;
+    return whole && limits_.digits ? add(text) : add(value);
+  }
   bool binary(typename Node::binary_t&) { return false; }
   bool string(std::string& value) {
     double constant = 0;

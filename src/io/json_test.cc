@@ -107,6 +107,10 @@ TEST_F(JsonTest, OrderedObjectsKeepTheirOrder) {
       R"({"z": [1, -2, 0.5, true, null, {"__float__": "Infinity"}], "a": {"y": "\u00e9", "b": {}}, "z": []})";
   EXPECT_EQ(parse_ordered(text, "x"), nlohmann::ordered_json::parse(text));
   EXPECT_EQ(parse_ordered(text, "x").dump(), R"({"z":[],"a":{"y":"é","b":{}}})");
+  const JsonLimits digits{.digits = true};
+  EXPECT_EQ(parse_ordered("[12345678901234567890123, 1e30, -5]", "x", {}, digits).dump(),
+            R"(["12345678901234567890123",1e+30,-5])");
+  EXPECT_TRUE(parse_ordered("12345678901234567890123", "x").is_number_float());
   EXPECT_EQ(parse_ordered(R"({"__float__": "Infinity"})", "x").dump(), R"({"__float__":"Infinity"})");  // not a number
 }
 

@@ -1,5 +1,6 @@
 // A request that is refused: the HTTP status and what OpenAI's error body says about it.
 #pragma once
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <utility>
@@ -16,8 +17,17 @@ class ApiError : public std::exception {
   const char* type() const { return type_; }
   const std::string& param() const { return param_; }
   const char* code() const { return code_; }
+  // Of a prompt that is too long; 0: it is about something else.
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  int64_t context() const { return context_; }
+  ApiError&& with_tokens(int64_t prompt, int64_t context) && {
+    prompt_tokens_ = prompt;
+    context_ = context;
+    return std::move(*this);
+  }
 
  private:
+  int64_t prompt_tokens_ = 0, context_ = 0;
   int status_;
   const char* type_;
   std::string text_, param_;

@@ -36,6 +36,21 @@ std::vector<std::pair<int32_t, float>> bias_of(const Fields& f, int64_t vocab) {
   return out;
 }
 
+std::vector<int32_t> stop_ids_of(const Fields& f, int64_t vocab) {
+  constexpr size_t kIdsMax = 256;
+  const ordered_json* ids = f.find("stop_token_ids");
+  if (!ids) return {};
+  if (!ids->is_array() || ids->size() > kIdsMax)
+    refuse(fmt::format("'stop_token_ids' is not a list of up to {} token ids", kIdsMax), "stop_token_ids");
+  std::vector<int32_t> out;
+  for (const ordered_json& id : *ids) {
+    if (!id.is_number_integer() || id < 0 || id >= vocab)
+      refuse("'stop_token_ids' holds what is not a token id: " + id.dump(), "stop_token_ids");
+    out.push_back(id);
+  }
+  return out;
+}
+
 engine::SamplingOptions sampling_of(const Fields& f, const Defaults& defaults, int64_t vocab) {
   engine::SamplingOptions s = defaults.sampling;
   s.temperature = f.number("temperature", 0, 100).value_or(s.temperature);
@@ -58,7 +73,11 @@ engine::SamplingOptions sampling_of(const Fields& f, const Defaults& defaults, i
 Asked begin(const Fields& f, engine::LanguageModel& model, const Defaults& defaults, const char* id_prefix,
             const char* stop) {
   f.only("best_of", 1);
-  f.only("functions", nullptr);
+  f.only("use_beam_search", false);
+  f.only("bad_words", ordered_json::array());
+  for (const char* name : {"functions", "prompt_logprobs", "truncate_prompt_tokens", "allowed_token_ids",
+                           "prompt_embeds", "chat_template"})
+    f.only(name, nullptr);
   Asked asked{.n = f.integer("n", 1, kAnswersMax).value_or(1),
               .id = random_id(id_prefix),
               .created = std::time(nullptr),
@@ -66,7 +85,10 @@ Asked begin(const Fields& f, engine::LanguageModel& model, const Defaults& defau
               .reasoning_field = defaults.reasoning_field};
   asked.work.request.generate.sampling = sampling_of(f, defaults, model.runner().config().vocab);
   asked.work.request.generate.ignore_eos = f.boolean("ignore_eos").value_or(false);
+  asked.work.request.generate.stop_ids = stop_ids_of(f, model.runner().config().vocab);
+  asked.work.request.generate.tokens_min = f.integer("min_tokens", 0, int64_t{1} << 30).value_or(0);
   asked.work.stops = f.stops(stop);
+  asked.work.stops_shown = f.boolean("include_stop_str_in_output").value_or(false);
   asked.stream = f.boolean("stream").value_or(false);
   if (const ordered_json* options = f.find("stream_options")) {
     if (!options->is_object()) refuse("'stream_options' is not an object", "stream_options");
@@ -86,7 +108,8 @@ void limit_tokens(Asked& asked, int64_t tokens, engine::LanguageModel& model) {
     throw ApiError(400, "exceed_context_size_error",
                    fmt::format("prompt is too long: {} tokens > {} maximum (the context less a token of an answer)",
                                prompt, context - 1),
-                   "", "context_length_exceeded");
+                   "", "context_length_exceeded")
+        .with_tokens(prompt, context);
   asked.work.request.generate.tokens_max = std::min(tokens, context - prompt);
 }
 

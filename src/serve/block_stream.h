@@ -29,6 +29,8 @@ class BlockStream : public AnswerStream {
   virtual std::string close(Block block, bool complete) = 0;
 
   const Asked& asked() const { return asked_; }
+  // Ends the block that is open, for an answer that has failed.
+  std::string break_off() { return change(Block::none, "", false); }
   bool called() const { return called_; }  // the last call is complete
 
  private:

@@ -52,7 +52,7 @@ void read(char route, const std::string& body, engine::LanguageModel& model) {
     case 'n':
       return (void)read_messages(body, model, defaults, false);
     case 't':
-      return (void)tokens_json(body, model);
+      return (void)tokens_json(body, model, defaults);
     case 'd':
       return (void)text_json(body, model);
     default:

@@ -45,7 +45,7 @@ std::string text_of_content(const ordered_json& content, bool system) {
 ordered_json arguments_of(const std::string& text) {
   const ordered_json shown = {{"arguments", text}};
   try {
-    ordered_json given = io::parse_ordered(text, "arguments");
+    ordered_json given = io::parse_ordered(text, "arguments", {}, {.keys = io::kOrderedKeysMax, .digits = true});
     return given.is_object() ? given : shown;
   } catch (const Error&) {
     return shown;
@@ -110,31 +110,6 @@ void append_text(ordered_json& message, const std::string& more) {
   message["content"] = text.empty() || more.empty() ? text + more : text + "\n\n" + more;
 }
 
-// Instructions after the first message: in front of the user's next message, or behind the one before.
-ordered_json folded(const ordered_json& messages) {
-  ordered_json out = ordered_json::array();
-  std::string waiting;
-  for (const ordered_json& m : messages) {
-    if (!out.empty() && m["role"] == "system") {
-      if (out.back()["role"] == "user")
-        append_text(out.back(), m["content"]);
-      else
-        waiting += (waiting.empty() ? "" : "\n\n") + m["content"].get<std::string>();
-      continue;
-    }
-    if (!waiting.empty()) {
-      out.push_back({{"role", "user"}, {"content", std::exchange(waiting, "")}});
-      if (m["role"] == "user") {
-        append_text(out.back(), m["content"]);
-        continue;
-      }
-    }
-    out.push_back(m);
-  }
-  if (!waiting.empty()) out.push_back({{"role", "user"}, {"content", waiting}});
-  return out;
-}
-
 }  // namespace
 
 const ordered_json& message_list(const Fields& f) {
@@ -158,18 +133,6 @@ ordered_json chat_messages(const Fields& f, std::set<std::string>& skipped) {
       out.push_back(std::move(message));
   }
   return out;
-}
-
-std::string render_folding(engine::LanguageModel& model, ordered_json& messages, const engine::RenderOptions& options) {
-  bool later = false;
-  for (size_t i = 1; i < messages.size(); ++i) later = later || messages[i]["role"] == "system";
-  if (!later) return model.render(messages, options);
-  try {
-    return model.render(messages, options);
-  } catch (const Error&) {
-    messages = folded(messages);
-    return model.render(messages, options);
-  }
 }
 
 }  // namespace braid::serve

@@ -4,7 +4,6 @@
 #include <set>
 #include <string>
 
-#include "engine/language_model.h"
 #include "serve/fields.h"
 
 namespace braid::serve {
@@ -16,10 +15,5 @@ const nlohmann::ordered_json& message_list(const Fields& f);
 // system, and what only Anthropic reads in it (lines that begin with x-anthropic-) is left out, since it changes with
 // every request. So are calls of tools that are no functions, with what answers them; `skipped` gets their types.
 nlohmann::ordered_json chat_messages(const Fields& f, std::set<std::string>& skipped);
-
-// The prompt. Where the template refuses instructions that come later than first, they become part of the user's
-// messages, in `messages` too.
-std::string render_folding(engine::LanguageModel& model, nlohmann::ordered_json& messages,
-                           const engine::RenderOptions& options);
 
 }  // namespace braid::serve

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/answer_text.h"
 #include "serve/api_error.h"
 #include "sys/utf8.h"
 
@@ -51,18 +52,19 @@ std::string text_of(const text::Tokenizer& tokenizer, int32_t id) {
 }
 
 // The legacy form of log-probabilities: lists that run beside each other. `text_offset` counts characters, as Python
-// does, of the whole text.
+// does, in the choice's text: of the prompt and the answer with `echo`, of the answer alone without. A token that is a
+// part of a character has the offset of that character.
 class LegacyLogprobs {
  public:
   explicit LegacyLogprobs(const text::Tokenizer& tokenizer, int64_t alternatives)
       : tokenizer_(tokenizer), alternatives_(alternatives) {}
 
-  // `shown`: the whole text holds it.
-  void add(int32_t id, const std::vector<TokenLogprob>* logprobs, bool shown = true) {
+  // `shown`: the text holds it.
+  void add(int32_t id, const std::vector<TokenLogprob>* logprobs, bool shown) {
     const std::string text = text_of(tokenizer_, id);
     tokens_.push_back(text);
     offsets_.push_back(offset_);
-    if (shown) offset_ += sys::utf8_count(text);
+    if (shown) advance(tokenizer_.bytes_of(id));
     token_logprobs_.push_back(logprobs ? ordered_json((*logprobs)[0].logprob) : ordered_json());
     if (!logprobs) return top_.push_back(nullptr);
     ordered_json top = ordered_json::object();
@@ -74,6 +76,10 @@ class LegacyLogprobs {
     if (!top.contains(text)) top[text] = (*logprobs)[0].logprob;
     top_.push_back(std::move(top));
   }
+  // Of an answer; end tokens and the like are not in its text.
+  void add_answer(const std::vector<TokenLogprob>& token) {
+    add(token[0].id, &token, !engine::is_silent(tokenizer_, token[0].id));
+  }
   ordered_json take() {
     return {{"text_offset", std::exchange(offsets_, ordered_json::array())},
             {"token_logprobs", std::exchange(token_logprobs_, ordered_json::array())},
@@ -82,8 +88,16 @@ class LegacyLogprobs {
   }
 
  private:
+  void advance(const std::string& bytes) {
+    held_ += bytes;
+    std::string characters;
+    held_.erase(0, sys::append_lossy(held_, true, characters));
+    offset_ += sys::utf8_count(characters);
+  }
+
   const text::Tokenizer& tokenizer_;
   int64_t alternatives_, offset_ = 0;
+  std::string held_;  // the bytes of a character that is not complete
   ordered_json offsets_ = ordered_json::array(), token_logprobs_ = ordered_json::array(),
                tokens_ = ordered_json::array(), top_ = ordered_json::array();
 };
@@ -119,7 +133,7 @@ class CompletionsStream final : public AnswerStream {
     return out;
   }
   std::string news(size_t i, const Reply::News& news) override {
-    for (const auto& token : news.logprobs) logprobs_[i].add(token[0].id, &token);
+    for (const auto& token : news.logprobs) logprobs_[i].add_answer(token);
     return news.text.content.empty() ? "" : event(i, news.text.content, nullptr);
   }
   std::string end(size_t i, const Outcome& outcome) override { return event(i, "", finish_of(outcome, false)); }
@@ -159,7 +173,7 @@ namespace {
 
 // Of prompts: they are kept until the answer is written.
 void check_scored(const std::vector<Asked>& all) {
-  constexpr int64_t kScoredMax = int64_t{1} << 18;
+  constexpr int64_t kScoredMax = int64_t{1} << 19;
   int64_t scored = 0;
   for (const Asked& a : all) {
     const engine::Request& request = a.work.request;
@@ -223,7 +237,7 @@ ordered_json completions_json(const std::vector<Asked>& asked, const std::vector
     if (a.logprobs) {
       LegacyLogprobs logprobs = legacy_of(a, model);
       if (a.echo) add_prompt(logprobs, a, outcomes[i / n * n]->generated.prompt_logprobs, model.tokenizer());
-      for (const auto& token : outcomes[i]->generated.logprobs) logprobs.add(token[0].id, &token);
+      for (const auto& token : outcomes[i]->generated.logprobs) logprobs.add_answer(token);
       choice["logprobs"] = logprobs.take();
     }
     out["choices"].push_back(std::move(choice));

@@ -51,6 +51,7 @@ void Connection::begin_request() {
   head_ = body_ = 0;
   line_ends_ = 0;
   record_ = {};
+  asked_ = false;
   chunks_.reset();
 }
 
@@ -76,15 +77,29 @@ bool Connection::wait_for_request(std::chrono::milliseconds patience) const {
   return begin_ < buffer_.size() || wait(POLLIN, patience);
 }
 
-bool Connection::gone() const {
+bool Connection::ended() const {
   char byte = 0;
   const ssize_t got = recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
+bool Connection::lost() const {
+  pollfd fd{.fd = socket_, .events = 0, .revents = 0};
+  return poll(&fd, 1, 0) > 0 && (fd.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
+}
+
+bool Connection::gone() {
+  if (lost()) return true;
+  if (!ended()) return false;
+  if (!interim_) return true;
+  constexpr std::string_view kInterim = "HTTP/1.1 100 Continue\r\n\r\n";
+  if (std::exchange(asked_, true)) return false;
+  return write(kInterim.data(), kInterim.size()) < 0;
+}
+
 bool Connection::is_readable() const { return begin_ < buffer_.size() || wait_for_more(); }
 
-bool Connection::is_writable() const { return wait(POLLOUT, kWriteMax) && !gone(); }
+bool Connection::is_writable() const { return wait(POLLOUT, kWriteMax) && !lost(); }
 
 // The library reads heads byte by byte, so what arrives is buffered.
 ssize_t Connection::take(char* to, size_t size) {

@@ -34,8 +34,14 @@ class Connection final : public httplib::Stream {
   void begin_request();
   // Waits for the first byte of a request; false: none came.
   bool wait_for_request(std::chrono::milliseconds patience) const;
-  // The client has closed its end.
-  bool gone() const;
+  // The client has closed its end: it has left, or only has nothing more to send.
+  bool ended() const;
+  // It has left: the connection is reset, or both its ends are closed.
+  bool lost() const;
+  // The same for a client that waits for a whole answer. What tells the two apart is whether it takes what is sent, and
+  // an interim response (100) may come before any answer of HTTP/1.1; one of HTTP/1.0 counts as gone.
+  bool gone();
+  void set_interim(bool available) { interim_ = available; }
   // No other request is read: what follows this one in the connection may be the rest of its body.
   void close_after_this() { closing_ = true; }
   bool closing() const { return closing_; }
@@ -70,8 +76,8 @@ class Connection final : public httplib::Stream {
   std::chrono::steady_clock::time_point begun_{}, deadline_{};  // of the whole request
   size_t head_ = 0, body_ = 0;                                  // bytes read of it
   int line_ends_ = 0;                                           // bytes of the empty line that ends the headers
-  bool closing_ = false;
-  std::optional<ChunkFraming> chunks_;  // of a chunked body
+  bool closing_ = false, interim_ = false, asked_ = false;      // asked_: an interim response was sent
+  std::optional<ChunkFraming> chunks_;                          // of a chunked body
   RequestRecord record_;
 };
 

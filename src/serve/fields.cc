@@ -41,16 +41,19 @@ std::optional<double> Fields::number(const char* name, double least, double most
 }
 
 std::optional<int64_t> Fields::integer(const char* name, int64_t least, int64_t most) const {
-  const auto value = number(name, static_cast<double>(least), static_cast<double>(most));
-  if (!value) return std::nullopt;
-  const ordered_json& given = *find(name);
+  const ordered_json* given = find(name);
+  if (!given) return std::nullopt;
+  const double value = given->is_number() ? given->get<double>() : 0;
   // A double has no room for every whole number: 2^63 - 1 is 2^63.
-  const bool beyond = given.is_number_unsigned() ? given.get<uint64_t>() > uint64_t{INT64_MAX} : *value >= 0x1p63;
-  if (beyond) refuse(fmt::format("'{}' is not a number from {} to {}", name, least, most), name);
-  if (given.is_number_integer()) return given.get<int64_t>();
-  if (*value != static_cast<double>(static_cast<int64_t>(*value)))
+  const bool beyond = given->is_number_unsigned() ? given->get<uint64_t>() > uint64_t{INT64_MAX}
+                                                  : !(value >= -0x1p63) || value >= 0x1p63;
+  const bool whole = given->is_number() && !beyond;
+  const int64_t out = !whole ? 0 : given->is_number_integer() ? given->get<int64_t>() : static_cast<int64_t>(value);
+  if (!whole || out < least || out > most)
+    refuse(fmt::format("'{}' is not a number from {} to {}", name, least, most), name);
+  if (given->is_number_float() && value != static_cast<double>(out))
     refuse(fmt::format("'{}' is not a whole number", name), name);
-  return static_cast<int64_t>(*value);
+  return out;
 }
 
 std::optional<bool> Fields::boolean(const char* name) const {
@@ -79,6 +82,7 @@ std::vector<std::string> Fields::stops(const char* name) const {
   const ordered_json* stop = find(name);
   if (!stop) return {};
   std::vector<std::string> out;
+  if (*stop == "") return {};  // as some clients say that there is none
   for (const ordered_json& text : stop->is_array() ? *stop : ordered_json::array({*stop})) {
     if (!text.is_string() || text.get_ref<const std::string&>().empty() ||
         text.get_ref<const std::string&>().size() > kBytesMax)

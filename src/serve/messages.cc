@@ -204,7 +204,8 @@ ordered_json chat_of_messages(const ordered_json& body, const Fields& f, const O
     chat.erase(key);
   chat["messages"] = messages_of_blocks(f);
   const ordered_json& last = chat["messages"].back();
-  const bool continues = last["role"] == "assistant" && !last.contains("tool_calls");
+  const bool thought = last.contains("reasoning_content") && last["content"].empty();  // and said nothing yet
+  const bool continues = last["role"] == "assistant" && !last.contains("tool_calls") && !thought;
   chat["continue_final_message"] = continues;
   if (const ordered_json* stops = f.find("stop_sequences")) chat["stop"] = *stops;
   if (const ordered_json* tools = f.find("tools")) chat["tools"] = tools_of_messages(*tools);
@@ -310,8 +311,9 @@ Asked read_messages(const std::string& body, engine::LanguageModel& model, const
   const Fields f(json);
   const OutputConfig output = output_config_of(f);
   const ordered_json chat = chat_of_messages(json, f, output);
-  Asked asked = said_of("response_format", output.format_name, [&] {
-    return read_chat_json(chat, model, defaults, {.limited = limited, .name_max = kNameMax});
+  Asked asked = said_of("stop", "stop_sequences", [&] {
+    return said_of("response_format", output.format_name,
+                   [&] { return read_chat_json(chat, model, defaults, {.limited = limited, .name_max = kNameMax}); });
   });
   asked.id = random_id("msg_");
   return asked;

@@ -11,6 +11,7 @@
 #include "engine/reasoning.h"
 #include "serve/api_error.h"
 #include "serve/chat_messages.h"
+#include "serve/template_form.h"
 #include "sys/error.h"
 
 namespace braid::serve {
@@ -63,23 +64,50 @@ ordered_json functions_of(const Fields& f, size_t name_max, std::set<std::string
   return none || out.empty() ? ordered_json() : out;
 }
 
-// How the template is to be used. chat_template_kwargs wins over reasoning_effort.
+// How the template is to be used.
 struct Rendering {
   std::optional<bool> think{};
   ordered_json variables = ordered_json::object();
   bool nonempty = false;  // of Asked
 };
 
+void set_effort(Rendering& out, const ordered_json& effort, const std::string& where) {
+  constexpr const char* kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+  if (std::ranges::find(kEfforts, effort) == std::end(kEfforts))
+    refuse(fmt::format("'{}' is not none, minimal, low, medium, high, xhigh or max", where),
+           where.substr(0, where.find('.')));
+  out.think = effort != "none";
+  out.variables.erase("reasoning_effort");
+  if (*out.think) out.variables["reasoning_effort"] = effort;
+}
+
+// As OpenRouter has it: {"effort"}, or {"enabled"}.
+void read_reasoning(Rendering& out, const ordered_json& reasoning) {
+  if (!reasoning.is_object()) refuse("'reasoning' is not an object", "reasoning");
+  const Fields f(reasoning);
+  if (const ordered_json* effort = f.find("effort")) set_effort(out, *effort, "reasoning.effort");
+  const ordered_json* enabled = f.find("enabled");
+  if (enabled && !enabled->is_boolean()) refuse("'reasoning.enabled' is not true or false", "reasoning");
+  if (enabled) out.think = enabled->get<bool>();
+}
+
+// As DeepSeek has it: {"type": "enabled" or "disabled"}.
+void read_thinking(Rendering& out, const ordered_json& thinking) {
+  constexpr const char* kTypes[] = {"enabled", "adaptive", "disabled"};
+  const ordered_json* type = thinking.is_object() ? Fields(thinking).find("type") : nullptr;
+  if (!type || std::ranges::find(kTypes, *type) == std::end(kTypes))
+    refuse("'thinking' is not an object with a type that is enabled, adaptive or disabled", "thinking");
+  out.think = *type != "disabled";
+}
+
+// The later wins.
 Rendering rendering_of(const Fields& f) {
   Rendering out;
   out.nonempty = f.boolean("force_nonempty_content").value_or(false);
-  if (const ordered_json* effort = f.find("reasoning_effort")) {
-    constexpr const char* kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
-    if (std::ranges::find(kEfforts, *effort) == std::end(kEfforts))
-      refuse("'reasoning_effort' is not none, minimal, low, medium, high, xhigh or max", "reasoning_effort");
-    out.think = *effort != "none";
-    if (*out.think) out.variables["reasoning_effort"] = *effort;
-  }
+  if (const ordered_json* effort = f.find("reasoning_effort")) set_effort(out, *effort, "reasoning_effort");
+  if (const ordered_json* reasoning = f.find("reasoning")) read_reasoning(out, *reasoning);
+  if (const ordered_json* thinking = f.find("thinking")) read_thinking(out, *thinking);
+  if (const auto given = f.boolean("enable_thinking")) out.think = given;
   if (const ordered_json* variables = f.find("chat_template_kwargs")) {
     if (!variables->is_object()) refuse("'chat_template_kwargs' is not an object", "chat_template_kwargs");
     if (const auto given = Fields(*variables).boolean("enable_thinking")) out.think = given;
@@ -123,13 +151,14 @@ std::optional<std::string> continued_text(const Fields& f, const ordered_json& m
 
 // The prompt up to the end of the last message's text. A mark behind the text shows where that is: the text alone could
 // occur in what the template adds, too. Templates may trim it.
-std::string render_continued(engine::LanguageModel& model, ordered_json& messages, engine::RenderOptions options,
-                             const std::string& text) {
+std::string render_continued(engine::LanguageModel& model, ordered_json& messages, ordered_json& tools,
+                             engine::RenderOptions options, const std::string& text) {
   const std::string mark = random_id("continue-");
   messages.back()["content"] = text + mark;
   options.answer_next = false;
-  std::string prompt = render_folding(model, messages, options);
-  messages.back()["content"] = text;
+  std::string prompt = render_in_form(model, messages, tools, options);
+  auto& last = messages.back()["content"].get_ref<std::string&>();
+  last.resize(last.size() - mark.size());
   const size_t end = prompt.rfind(mark), first = text.find_first_not_of(kSpace);
   if (end != prompt.npos) prompt.resize(end);
   if (end == prompt.npos || !prompt.ends_with(text.substr(first)))
@@ -162,12 +191,11 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
   asked.tools = functions_of(f, rules.name_max, asked.skipped_tools);
   const Rendering rendering = rendering_of(f);
   asked.nonempty = rendering.nonempty;
-  const engine::RenderOptions options{.think = rendering.think,
-                                      .tools = asked.tools.is_null() ? nullptr : &asked.tools,
-                                      .variables = &rendering.variables,
-                                      .think_if_possible = true};
-  const std::string prompt =
-      continued ? render_continued(model, messages, options, *continued) : render_folding(model, messages, options);
+  engine::RenderOptions options{.think = rendering.think, .variables = &rendering.variables, .think_if_possible = true};
+  ordered_json tools = asked.tools;  // as the template takes them
+  const std::string prompt = continued ? render_continued(model, messages, tools, options, *continued)
+                                       : render_in_form(model, messages, tools, options);
+  options.tools = tools.is_null() ? nullptr : &tools;
   engine::Thinking& thinking = asked.work.request.generate.thinking;
   if (!continued)
     thinking = model.thinking_after(prompt, rendering.think);

@@ -189,10 +189,11 @@ class ResponsesStream final : public BlockStream {
     const ordered_json response = whole(outcomes);
     return event("response." + response["status"].get<std::string>(), {{"response", response}});
   }
-  std::string fail(int, const std::string& type, const std::string& message) override {
+  std::string fail(int, const std::string&, const std::string& message) override {
+    const std::string out = break_off();
     ordered_json response = response_json("failed", nullptr);
-    response["error"] = {{"code", type}, {"message", message}};
-    return event("response.failed", {{"response", std::move(response)}});
+    response["error"] = {{"code", "server_error"}, {"message", message}};  // of the codes that OpenAI's clients accept
+    return out + event("response.failed", {{"response", std::move(response)}});
   }
   ordered_json whole(const std::vector<const Outcome*>& outcomes) override {
     const bool cut = outcomes[0]->generated.finish == engine::Finish::length;

@@ -25,6 +25,10 @@ TEST(StopTexts, TheFirstOfThemEndsTheText) {
     EXPECT_EQ(shown + stops.finish(), "one EN two\n three ") << piece;
     EXPECT_TRUE(stops.found());
   }
+  engine::StopTexts whole({"END"}, true);
+  std::string found;
+  for (const char* piece : {"one EN", "D two", " three"}) found += whole.push(piece);
+  EXPECT_EQ(found + whole.finish(), "one END");
   engine::StopTexts none({"END"});
   std::string shown = none.push("an EN");
   EXPECT_EQ(shown, "an ");

@@ -19,6 +19,7 @@
 #include "serve/chat_answer.h"
 #include "serve/completions.h"
 #include "serve/connection.h"
+#include "serve/cors.h"
 #include "serve/gauges.h"
 #include "serve/messages.h"
 #include "serve/openai.h"
@@ -47,11 +48,19 @@ void set_json(httplib::Response& response, const ordered_json& json, int status 
   response.set_content(dump(json), "application/json");
 }
 
+// Of the surfaces' common requests (models) those of Anthropic's clients have this header.
+bool is_anthropic(const httplib::Request& request) {
+  return request.path.starts_with("/v1/messages") || request.has_header("anthropic-version");
+}
+
 // In the form of the surface that was asked.
 void set_error(const httplib::Request& request, httplib::Response& response, int status, const char* type,
-               const std::string& message, const std::string& param = "", const char* code = "") {
-  const bool anthropic = request.path.starts_with("/v1/messages");
-  set_json(response, anthropic ? messages_error_json(status, message) : error_json(type, message, param, code), status);
+               const std::string& message, const std::string& param = "", const char* code = "",
+               const ordered_json& more = nullptr) {
+  const bool anthropic = is_anthropic(request);
+  ordered_json error = anthropic ? messages_error_json(status, message) : error_json(type, message, param, code);
+  if (!anthropic && !more.is_null()) error["error"].update(more);
+  set_json(response, error, status);
 }
 
 void check(const Outcome& outcome) {
@@ -88,7 +97,7 @@ RequestRecord& record() { return Connection::current()->record(); }
 
 // For a whole answer, whose client may leave meanwhile: the answer is then not wanted either.
 std::vector<Answers::Update> wait_for_more(Answers& answers) {
-  const Connection* connection = Connection::current();
+  Connection* connection = Connection::current();
   if (connection && connection->gone()) throw ApiError(499, "client_closed_request", "the client has left");
   return answers.wait(200ms);
 }
@@ -176,6 +185,7 @@ struct Server::State {
   void listen();
   void post(const std::string& path, void (State::*answer)(const std::string& body, httplib::Response&));
   void get(const std::string& path, void (State::*answer)(httplib::Response&));
+  bool has_key(const httplib::Request& request) const;
   bool refused(const httplib::Request& request, httplib::Response& response);
   Loaded& ready();
   std::unique_ptr<Active> admitted();
@@ -191,7 +201,8 @@ struct Server::State {
               httplib::Response& response);
   void explain(const httplib::Request& request, httplib::Response& response);
   ordered_json model_json();
-  void models(httplib::Response& response);
+  ordered_json model_json_of(const httplib::Request& request);
+  void models(const httplib::Request& request, httplib::Response& response);
   void health(httplib::Response& response);
   void save_cache(const std::string& body, httplib::Response& response);
   void tokenize(const std::string& body, httplib::Response& response);
@@ -239,9 +250,20 @@ const char* wrong_length(const httplib::Request& request) {
   return nullptr;
 }
 
+// As a bearer token or as x-api-key: a client may have something else in the other.
+bool Server::State::has_key(const httplib::Request& request) const {
+  constexpr size_t kBearer = 7;  // "Bearer ", in any case
+  const std::string authorization = request.get_header_value("Authorization");
+  const bool bearer = authorization.size() > kBearer && strncasecmp(authorization.c_str(), "Bearer ", kBearer) == 0;
+  const bool first = equal(bearer ? authorization.substr(kBearer) : "", options.key),
+             second = equal(request.get_header_value("x-api-key"), options.key);
+  return first || second;
+}
+
 // Before the body is read, which then stays unread. Health is public, and the page, which has a field for the key.
 bool Server::State::refused(const httplib::Request& request, httplib::Response& response) {
   Connection* connection = Connection::current();
+  connection->set_interim(request.version == "HTTP/1.1");
   const_cast<httplib::Request&>(request).ranges.clear();  // or the library cuts answers up
   if (const char* wrong = wrong_length(request)) {
     connection->close_after_this();
@@ -253,6 +275,14 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
     connection->close_after_this();
     response.set_header("Connection", "close");
     set_error(request, response, 411, "invalid_request_error", "the length of the body is not given");
+    return true;
+  }
+  const std::string coding = request.get_header_value("Content-Encoding");
+  if (!coding.empty() && coding != "identity") {  // read, it could be far larger than it is sent
+    connection->close_after_this();
+    response.set_header("Connection", "close");
+    set_error(request, response, 415, "invalid_request_error",
+              "a body in the coding " + printable(coding) + " is not available here: send it as it is");
     return true;
   }
   if (request.has_header("Transfer-Encoding")) connection->expect_chunks();
@@ -267,10 +297,16 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
   // A page of another origin, or one whose name was made to point here, must not use what needs no key.
   const std::string origin = request.get_header_value("Origin"), asked = request.get_header_value("Host");
   const bool own_page = origin == "http://" + asked || origin == "https://" + asked;  // also behind a proxy with TLS
-  if (!origin.empty() && !own_page) {
+  const bool allowed_page = !origin.empty() && allows_origin(options.origins, origin);
+  if (allowed_page) set_cors_headers(request, response);
+  if (allowed_page && is_preflight(request)) {  // has no key
+    response.status = 204;
+    return true;
+  }
+  if (!origin.empty() && !own_page && !allowed_page) {
     connection->close_after_this();
     set_error(request, response, 403, "permission_error",
-              "a page of another origin, " + printable(origin) + ", cannot use this server");
+              "a page of another origin, " + printable(origin) + ", cannot use this server without --cors");
     return true;
   }
   if (options.key.empty() && !is_own_name(asked, options.host)) {
@@ -281,74 +317,77 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
     return true;
   }
   if (options.key.empty() || is_public(request.path)) return false;
-  constexpr size_t kBearer = 7;  // "Bearer ", in any case
-  std::string given = request.get_header_value("Authorization");
-  const bool bearer = given.size() > kBearer && strncasecmp(given.c_str(), "Bearer ", kBearer) == 0;
-  given = bearer ? given.substr(kBearer) : request.get_header_value("x-api-key");
-  if (equal(given, options.key)) return false;
+  if (has_key(request)) return false;
   connection->close_after_this();
   set_error(request, response, 401, "authentication_error", "the API key is missing or wrong", "", "invalid_api_key");
   return true;
 }
 
-void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> asked, std::unique_ptr<AnswerStream> form,
-                           httplib::Response& response) {
-  struct Streaming {
-    std::unique_ptr<Active> place;
-    std::vector<Asked> asked;
-    std::unique_ptr<AnswerStream> form;
-    Answers answers;
-    std::chrono::milliseconds silence_max;
-    bool begun = false;
-    std::chrono::steady_clock::time_point wrote = std::chrono::steady_clock::now();
-    Streaming(Worker& worker, std::unique_ptr<Active> active, std::vector<Asked> all,
-              std::unique_ptr<AnswerStream> written, std::chrono::milliseconds silence)
-        : place(std::move(active)),
-          asked(std::move(all)),
-          form(std::move(written)),
-          answers(worker, asked, record()),
-          silence_max(silence) {}
+// The answers of a stream, and what was written of them.
+struct Streaming {
+  std::unique_ptr<Active> place;
+  std::vector<Asked> asked;
+  std::unique_ptr<AnswerStream> form;
+  Answers answers;
+  std::chrono::milliseconds silence_max;
+  bool begun = false;
+  std::chrono::steady_clock::time_point wrote = std::chrono::steady_clock::now();
+  Streaming(Worker& worker, std::unique_ptr<Active> active, std::vector<Asked> all,
+            std::unique_ptr<AnswerStream> written, std::chrono::milliseconds silence)
+      : place(std::move(active)),
+        asked(std::move(all)),
+        form(std::move(written)),
+        answers(worker, asked, record()),
+        silence_max(silence) {}
 
-    std::string next() {
-      std::string out = std::exchange(begun, true) ? "" : form->begin();
-      if (!out.empty()) {  // at once, also while the answers wait for their turn
-        wrote = std::chrono::steady_clock::now();
-        return out;
-      }
-      // News may hold nothing to show yet: what counts is when something was written.
-      const auto silent = [&] {
-        return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - wrote);
-      };
-      const auto updates = answers.wait(std::max(0ms, silence_max - silent()));
-      for (const auto& [i, news] : updates) {
-        if (news.done && !answers.outcome(i).error.empty()) {
-          failed = true;
-          const bool stopping = answers.outcome(i).error == kStopping;
-          return out + form->fail(stopping ? 503 : 500, stopping ? "unavailable_error" : "server_error",
-                                  answers.outcome(i).error);
-        }
-        out += form->news(i, news);
-        if (news.done) out += form->end(i, answers.outcome(i));
-      }
-      if (answers.done()) return out + form->finish(answers.outcomes());
-      if (out.empty() && silent() >= silence_max) out = ": still here\n\n";
-      if (!out.empty()) wrote = std::chrono::steady_clock::now();
+  std::string next() {
+    std::string out = std::exchange(begun, true) ? "" : form->begin();
+    if (!out.empty()) {  // at once, also while the answers wait for their turn
+      wrote = std::chrono::steady_clock::now();
       return out;
     }
-    // The client still gets an event that says why there are no more.
-    std::string next_or_error() {
-      try {
-        return next();
-      } catch (const std::exception& e) {
+    // News may hold nothing to show yet: what counts is when something was written.
+    const auto silent = [&] {
+      return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - wrote);
+    };
+    constexpr auto kLook = 500ms;  // for a client that has left
+    const auto updates = answers.wait(std::clamp(silence_max - silent(), 0ms, kLook));
+    for (const auto& [i, news] : updates) {
+      if (news.done && !answers.outcome(i).error.empty()) {
         failed = true;
-        return form->fail(500, "server_error", printable(e.what()));
+        const bool stopping = answers.outcome(i).error == kStopping;
+        return out + form->fail(stopping ? 503 : 500, stopping ? "unavailable_error" : "server_error",
+                                answers.outcome(i).error);
       }
+      out += form->news(i, news);
+      if (news.done) out += form->end(i, answers.outcome(i));
     }
-    bool failed = false;
-  };
+    if (answers.done()) return out + form->finish(answers.outcomes());
+    // A client that has closed its end may still read. Whether it does, this shows: it is answered by a reset if not.
+    const bool probes = !probed && Connection::current()->ended();
+    if (out.empty() && (silent() >= silence_max || probes)) out = ": still here\n\n";
+    probed = probed || probes;
+    if (!out.empty()) wrote = std::chrono::steady_clock::now();
+    return out;
+  }
+  // The client still gets an event that says why there are no more.
+  std::string next_or_error() {
+    try {
+      return next();
+    } catch (const std::exception& e) {
+      failed = true;
+      return form->fail(500, "server_error", printable(e.what()));
+    }
+  }
+  bool failed = false, probed = false;
+};
+
+void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> asked, std::unique_ptr<AnswerStream> form,
+                           httplib::Response& response) {
   auto s = std::make_shared<Streaming>(ready().worker, std::move(held), std::move(asked), std::move(form),
                                        options.silence_max);
   const auto next = [s](size_t, httplib::DataSink& sink) {
+    if (Connection::current()->lost()) return false;
     const std::string text = s->next_or_error();
     if (!text.empty() && !sink.write(text.data(), text.size())) return false;
     if (s->failed || s->answers.done()) sink.done();
@@ -435,8 +474,28 @@ ordered_json Server::State::model_json() {
           {"max_model_len", now.model.runner().options().context}};
 }
 
-void Server::State::models(httplib::Response& response) {
-  set_json(response, {{"object", "list"}, {"data", ordered_json::array({model_json()})}});
+// In the form of the client that asks.
+ordered_json Server::State::model_json_of(const httplib::Request& request) {
+  if (!is_anthropic(request)) return model_json();
+  const Loaded& now = ready();
+  std::tm utc{};
+  gmtime_r(&now.since, &utc);
+  char created[32] = "";
+  (void)std::strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  const std::string& name = now.defaults.model;
+  return {{"type", "model"},       {"id", name},
+          {"display_name", name},  {"created_at", created},
+          {"lifecycle", "active"}, {"max_input_tokens", now.model.runner().options().context}};
+}
+
+void Server::State::models(const httplib::Request& request, httplib::Response& response) {
+  ordered_json out = {{"data", ordered_json::array({model_json_of(request)})}};
+  const std::string& name = ready().defaults.model;
+  if (is_anthropic(request))
+    out.update({{"has_more", false}, {"first_id", name}, {"last_id", name}});
+  else
+    out["object"] = "list";
+  set_json(response, out);
 }
 
 void Server::State::save_cache(const std::string&, httplib::Response& response) {
@@ -447,7 +506,7 @@ void Server::State::save_cache(const std::string&, httplib::Response& response) 
 
 void Server::State::tokenize(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  set_json(response, one_large_at_a_time(body, [&] { return tokens_json(body, now.model); }));
+  set_json(response, one_large_at_a_time(body, [&] { return tokens_json(body, now.model, now.defaults); }));
 }
 
 void Server::State::detokenize(const std::string& body, httplib::Response& response) {
@@ -544,7 +603,8 @@ void Server::State::set_routes() {
     post(version + "/chat/completions", &State::chat);
     post(version + "/completions", &State::completions);
     post(version + "/responses", &State::responses);
-    get(version + "/models", &State::models);
+    allowed[version + "/models"] = "GET";
+    http.Get(version + "/models", [this](const Request& q, Response& r) { models(q, r); });
   }
   post("/cache/save", &State::save_cache);
   post("/v1/messages", &State::messages);
@@ -558,7 +618,7 @@ void Server::State::set_routes() {
   http.Get("/v1/models/(.+)", [this](const Request& q, Response& r) {
     if (q.matches[1] != ready().defaults.model)
       throw ApiError(404, "not_found_error", "no such model: " + printable(q.matches[1].str()));
-    set_json(r, model_json());
+    set_json(r, model_json_of(q));
   });
   http.set_pre_routing_handler([this](const Request& q, Response& r) {
     return refused(q, r) ? httplib::Server::HandlerResponse::Handled : httplib::Server::HandlerResponse::Unhandled;
@@ -568,7 +628,9 @@ void Server::State::set_routes() {
       std::rethrow_exception(thrown);
     } catch (const ApiError& e) {
       if (e.status() == 429) r.set_header("Retry-After", "1");
-      set_error(q, r, e.status(), e.type(), e.what(), e.param(), e.code());
+      ordered_json more;
+      if (e.context() > 0) more = {{"n_prompt_tokens", e.prompt_tokens()}, {"n_ctx", e.context()}};
+      set_error(q, r, e.status(), e.type(), e.what(), e.param(), e.code(), more);
     } catch (const Error& e) {  // what the template or the tokenizer refuses
       const bool theirs = e.fault() == Fault::bad_input;
       set_error(q, r, theirs ? 400 : 500, theirs ? "invalid_request_error" : "server_error", e.what());

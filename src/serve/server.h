@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/language_model.h"
 #include "serve/asked.h"
@@ -13,10 +14,11 @@ namespace braid::serve {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;                    // 0: any that is free
-  std::string key{};                  // that requests must have (Bearer or x-api-key); empty: none
-  int64_t parallel = 4, queue = 100;  // requests that are answered at a time, and that may wait; others get 429
-  std::string cache_file{};           // where cached prefixes are kept from one process to the next; empty: nowhere
+  int port = 8080;                     // 0: any that is free
+  std::vector<std::string> origins{};  // whose pages may use the server beside its own; * for all
+  std::string key{};                   // that requests must have (Bearer or x-api-key); empty: none
+  int64_t parallel = 4, queue = 100;   // requests that are answered at a time, and that may wait; others get 429
+  std::string cache_file{};            // where cached prefixes are kept from one process to the next; empty: nowhere
   // The longest silence of a stream, queued or reading a prompt or generating what is not shown yet: clients take a
   // connection without a byte in five seconds for dead.
   std::chrono::milliseconds silence_max{4000};

@@ -8,6 +8,7 @@
 
 #include "serve/api_error.h"
 #include "serve/fields.h"
+#include "serve/openai.h"
 #include "text/tokenizer.h"
 
 namespace braid::serve {
@@ -25,13 +26,18 @@ void limit(const char* field, size_t got, size_t most, const char* unit) {
 
 }  // namespace
 
-ordered_json tokens_json(const std::string& body, engine::LanguageModel& model) {
+ordered_json tokens_json(const std::string& body, engine::LanguageModel& model, const Defaults& defaults) {
   const ordered_json json = parse_body(body);
   const Fields f(json);
+  if (f.find("messages")) {
+    const Asked asked = read_chat_json(json, model, defaults, {.limited = false});
+    const std::vector<int32_t>& prompt = asked.work.request.prompt;
+    return {{"tokens", prompt}, {"count", prompt.size()}, {"max_model_len", model.runner().options().context}};
+  }
   const auto content = f.text("content"), text = content ? content : f.text("prompt");
-  if (!text) refuse("there is no text: \"content\" or \"prompt\"", "content");
+  if (!text) refuse("there is no text: \"content\", \"prompt\" or \"messages\"", "content");
   limit(content ? "content" : "prompt", text->size(), kTextMax, "bytes");
-  const bool special = f.boolean("add_special").value_or(f.boolean("add_special_tokens").value_or(false));
+  const bool special = f.boolean("add_special").value_or(f.boolean("add_special_tokens").value_or(!content));
   const auto ids = model.tokenizer().encode(*text, special);
   return {{"tokens", ids}, {"count", ids.size()}};
 }

@@ -1,5 +1,6 @@
 #include "serve/worker.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <filesystem>
@@ -22,10 +23,12 @@ class AnswerText {
       : model_(model),
         decoder_(model.tokenizer(), false),
         splitter_(work.request.generate.thinking == engine::Thinking::open),
-        stops_(work.stops),
-        splits_(work.splits_thinking) {}
+        stops_(work.stops, work.stops_shown),
+        splits_(work.splits_thinking),
+        tokens_min_(work.request.generate.tokens_min) {}
 
   Reply::Parts push(int32_t id) {
+    ++tokens_;
     reasoning_tokens_ += splits_ && splitter_.thinking();
     return model_.is_silent(id) ? Reply::Parts{} : shown(decoder_.push(id));
   }
@@ -44,7 +47,7 @@ class AnswerText {
  private:
   Reply::Parts shown(const std::string& text) {
     Reply::Parts out = splits_ ? splitter_.push(text) : Reply::Parts{"", text};
-    out.content = stops_.push(out.content);
+    if (tokens_ >= tokens_min_) out.content = stops_.push(out.content);
     return out;
   }
 
@@ -53,7 +56,7 @@ class AnswerText {
   engine::ReasoningSplitter splitter_;
   engine::StopTexts stops_;
   bool splits_;
-  int64_t reasoning_tokens_ = 0;
+  int64_t tokens_min_, tokens_ = 0, reasoning_tokens_ = 0;
 };
 
 // Of one request, in seconds since it came.
@@ -144,6 +147,7 @@ void Worker::stop() {
 engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& reply) {
   const auto text = std::make_shared<AnswerText>(model_, work);
   const bool progress = work.progress;
+  const std::vector<int32_t> shown_ends = work.stops_shown ? work.request.generate.stop_ids : std::vector<int32_t>{};
   engine::Request request = std::move(work.request);
   request.wanted = [reply] { return reply->wanted(); };
   const auto clock = std::make_shared<RequestClock>();
@@ -161,9 +165,12 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
     reply->put(text->push(id));
     return !text->stopped();
   };
-  request.on_end = [this, reply, text, clock](engine::Generated generated, int64_t cached) {
+  request.on_end = [this, reply, text, clock, shown_ends](engine::Generated generated, int64_t cached) {
     std::string error = failure_.empty() ? generated.error : failure_;
+    const bool stopped = generated.finish == engine::Finish::stop && !generated.ids.empty();
     try {
+      if (stopped && std::ranges::find(shown_ends, generated.ids.back()) != shown_ends.end())
+        reply->put(text->push(generated.ids.back()));
       reply->put(text->finish());
     } catch (const std::exception& e) {  // the client still learns that it is over
       if (error.empty()) error = e.what();

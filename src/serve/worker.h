@@ -23,6 +23,7 @@ struct Work {
   bool splits_thinking = true;  // false: the text is a continuation as it is
   bool progress = false;        // report how much of the prompt is read
   std::vector<std::string> stops{};
+  bool stops_shown = false;  // a stop text, or one of generate.stop_ids, is part of the answer
 };
 
 // Since the start; gauges are as of now. Of prompt tokens, `cached_tokens` were not read.

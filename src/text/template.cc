@@ -85,7 +85,7 @@ jinja::Value to_value(const ordered_json& json, int depth = 0) {
     case ordered_json::value_t::number_integer:
       return json.get<int64_t>();
     case ordered_json::value_t::number_unsigned:
-      if (json.get<uint64_t>() > INT64_MAX) jinja::raise_type("the input holds an integer beyond 64 bits");
+      if (json.get<uint64_t>() > INT64_MAX) return Value(json.dump());  // ids may be larger than the integers here
       return json.get<int64_t>();
     case ordered_json::value_t::string:
       return Value(json.get_ref<const std::string&>());

@@ -52,15 +52,26 @@ io::ParameterForm form_of(const ordered_json& tools, const std::string& name, co
   return f && f->contains("parameters") ? io::parameter_form((*f)["parameters"], key) : io::ParameterForm::json;
 }
 
+// JSON without the spaces between its parts. Its numbers keep their digits, which a double may have no room for.
+std::string compact(std::string_view json) {
+  std::string out;
+  Quotes quotes;
+  for (const char ch : json) {
+    const bool inside = quotes.inside;
+    quotes.push(ch);
+    if (inside || quotes.inside || kSpaces.find(ch) == kSpaces.npos) out += ch;
+  }
+  return out;
+}
+
 // A value of Nemotron's form that the schema does not call a string. Models that write Python spell it their way.
 std::string json_of(std::string_view text) {
   const std::string_view word = trimmed(text);
   if (word == "True") return "true";
   if (word == "False") return "false";
   if (word == "None") return "null";
-  const ordered_json value = parse(text);
-  const ordered_json out = value.is_discarded() ? ordered_json(std::string(text)) : value;
-  return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  if (!parse(text).is_discarded()) return compact(text);
+  return ordered_json(std::string(text)).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-"""The Python packages of OpenAI and Anthropic, unmodified and with strict validation, against a running server.
+"""The Python packages of OpenAI and Anthropic, unmodified, against a running server, and with strict validation except
+for completions that are streamed or echo log-probabilities: there OpenAI's own answers hold null, which it calls invalid.
 
 usage: clients_test.py BRAID
 
@@ -136,6 +137,54 @@ class OpenAI(Clients):
         chunks = list(client.completions.create(model="tiny", prompt="17 + 25 =", max_tokens=4, echo=True, stream=True))
         self.assertEqual("".join(c.choices[0].text for c in chunks), "17 + 25 =" + whole.choices[0].text)
 
+    def test_completions_beyond_ascii(self):
+        prompt = "日本語 é word"
+        whole = self.openai.completions.create(model="tiny", prompt=prompt, max_tokens=4, logprobs=0)
+        self.assertEqual(whole.choices[0].logprobs.text_offset[0], 0)
+        # The first token of an echo has no log-probability: OpenAI's own package calls null there invalid.
+        client = openai.OpenAI(base_url=self.openai.base_url, api_key="none")
+        self.addCleanup(client.close)
+        echo = client.completions.create(model="tiny", prompt=prompt, max_tokens=4, logprobs=1, echo=True).choices[0]
+        self.assertTrue(echo.text.startswith(prompt))
+        self.assertIsNone(echo.logprobs.token_logprobs[0])
+        self.assertTrue(all(p < 0 for p in echo.logprobs.token_logprobs[1:]))
+        seen = 0
+        for token, offset in zip(echo.logprobs.tokens, echo.logprobs.text_offset):
+            self.assertGreaterEqual(offset, seen)
+            seen = offset
+            if "\ufffd" not in token:
+                self.assertEqual(echo.text[offset:offset + len(token)], token)
+
+    def test_late_errors(self):
+        """A server that is stopped in mid-stream says so in a form that the package reads."""
+        def stopped(ask):
+            server = Server("--grace", 0, model="tiny")
+            url = f"http://127.0.0.1:{server.port}"
+            with openai.OpenAI(base_url=url + "/v1", api_key="none", _strict_response_validation=True, max_retries=0) as client, \
+                    anthropic.Anthropic(base_url=url, api_key="none", _strict_response_validation=True, max_retries=0) as other:
+                events = []
+                try:
+                    for event in ask(client, other):
+                        events.append(event)
+                        if len(events) == 8:
+                            server.process.terminate()
+                    return events, None
+                except (openai.APIError, anthropic.APIError) as error:
+                    return events, error
+                finally:
+                    server.process.wait(20)
+                    server.process.stderr.close()
+        more = {"model": "tiny", "stream": True, "extra_body": {"ignore_eos": True}}
+        events, error = stopped(lambda o, a: o.responses.create(input=SUM, **more))
+        self.assertIsNone(error)
+        self.assertEqual((events[-1].type, events[-1].response.error.code), ("response.failed", "server_error"))
+        self.assertEqual(events[-2].type, "response.output_item.done")
+        messages = [{"role": "user", "content": SUM}]
+        _, error = stopped(lambda o, a: o.chat.completions.create(messages=messages, **more))
+        self.assertIn("stopping", str(error))
+        _, error = stopped(lambda o, a: a.messages.create(messages=messages, max_tokens=3000, **more))
+        self.assertIn("stopping", str(error))
+
     def test_responses(self):
         whole = self.openai.responses.create(model="tiny", input=SUM, instructions="Be brief.", reasoning={"effort": "low"})
         self.assertEqual((whole.status, whole.output_text), ("completed", "42"))
@@ -246,6 +295,22 @@ class Anthropic(Clients):
         form = {"type": "json_schema", "schema": schema}
         for more in ({"output_config": {"format": form, "effort": "low"}}, {"extra_body": {"output_format": form}}):
             self.assertIsInstance(json.loads(self.ask(SUM, **more).content[0].text)["sum"], int)
+
+    def test_thinking_that_is_sent_back_is_not_read_again(self):
+        """Of the answer only the last token was never read: it was sampled."""
+        thinking = {"type": "enabled", "budget_tokens": 1024}
+        first = self.ask(SUM, thinking=thinking)
+        turn = [{"role": "user", "content": SUM}, {"role": "assistant", "content": [b.model_dump() for b in first.content]},
+                {"role": "user", "content": "What is 3 + 4?"}]
+        second = self.anthropic.messages.create(model="tiny", max_tokens=2000, messages=turn, thinking=thinking)
+        read = first.usage.input_tokens + first.usage.cache_read_input_tokens + first.usage.output_tokens
+        self.assertGreaterEqual(second.usage.cache_read_input_tokens, read - 1)
+
+    def test_models(self):
+        self.assertEqual([m.id for m in self.anthropic.models.list()], ["tiny"])
+        self.assertEqual(self.anthropic.models.retrieve("tiny").max_input_tokens, 4096)
+        with self.assertRaises(anthropic.NotFoundError):
+            self.anthropic.models.retrieve("other")
 
     def test_stops(self):
         self.assertEqual(self.ask(SUM, thinking={"type": "enabled", "budget_tokens": 1024}, extra_body={"max_tokens": 3}).stop_reason, "max_tokens")

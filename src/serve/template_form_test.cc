@@ -1,0 +1,232 @@
+// What agents send, shaped like Claude Code's and Codex's bodies, against the chat templates of many models: each gives
+// a prompt that holds what was said, whatever the template refuses.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "serve/messages.h"
+#include "serve/openai.h"
+#include "serve/responses.h"
+#include "support/data.h"
+#include "support/folder.h"
+#include "sys/error.h"
+
+namespace braid::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Claude Code: instructions in blocks, tools with and without a description, two calls in a turn, reminders behind
+// their results and in user turns of their own.
+constexpr const char* kMessages = R"({"max_tokens": 64, "stream": true, "metadata": {"user_id": "u"},
+  "thinking": {"type": "enabled", "budget_tokens": 1024},
+  "system": [{"type": "text", "text": "x-anthropic-billing-header: cc_version=1"},
+             {"type": "text", "text": "You are an agent.", "cache_control": {"type": "ephemeral"}}],
+  "tools": [{"name": "Read", "description": "Reads a file.", "input_schema": {"type": "object",
+              "properties": {"path": {"type": "string"}}, "required": ["path"]}},
+            {"name": "mcp__list", "input_schema": {"type": "object", "properties": {}}},
+            {"type": "web_search_20250305", "name": "web_search"}],
+  "messages": [
+    {"role": "user", "content": [{"type": "text", "text": "a reminder"}, {"type": "text", "text": "the task"}]},
+    {"role": "user", "content": "and more of it"},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": "Two files.", "signature": "s"},
+      {"type": "text", "text": "Reading."},
+      {"type": "tool_use", "id": "toolu_01A", "name": "Read", "input": {"path": "a"}},
+      {"type": "tool_use", "id": "toolu_01B", "name": "Read", "input": {"path": "b"}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_01B", "content": "result of b"},
+      {"type": "tool_result", "tool_use_id": "toolu_01A", "content": [{"type": "text", "text": "result of a"}]},
+      {"type": "text", "text": "a later reminder", "cache_control": {"type": "ephemeral"}}]},
+    {"role": "assistant", "content": "Done."},
+    {"role": "user", "content": "the last task"}]})";
+
+// Codex: a developer's message between instructions and user, reasoning, two calls in a row, hosted tools.
+constexpr const char* kResponses = R"({"max_output_tokens": 64, "stream": true, "store": false,
+  "instructions": "You are an agent.", "reasoning": {"effort": "high", "summary": "auto"},
+  "include": ["reasoning.encrypted_content"], "parallel_tool_calls": true,
+  "tools": [{"type": "function", "name": "shell", "strict": false, "parameters": {"type": "object",
+             "properties": {"command": {"type": "array", "items": {"type": "string"}}}, "required": ["command"]}},
+            {"type": "function", "name": "plan", "description": null, "parameters": {"type": "object",
+             "properties": {"step": {"type": "string"}}}},
+            {"type": "web_search"}, {"type": "custom", "name": "apply_patch"}],
+  "input": [
+    {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "a reminder"}]},
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "the context"}]},
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "the task"}]},
+    {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Two."}]},
+    {"type": "function_call", "call_id": "call_a", "name": "shell", "arguments": "{\"command\": [\"cat\", \"a\"]}"},
+    {"type": "function_call", "call_id": "call_b", "name": "shell", "arguments": "{\"command\": [\"cat\", \"b\"]}"},
+    {"type": "function_call_output", "call_id": "call_a", "output": "result of a"},
+    {"type": "function_call_output", "call_id": "call_b", "output": "result of b"},
+    {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "a later reminder"}]},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]},
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "the last task"}]}]})";
+
+// A client of chat completions: null contents, instructions in the middle, vLLM's fields.
+constexpr const char* kChat = R"({"max_tokens": 64, "top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1,
+  "tools": [{"type": "function", "function": {"name": "read"}}],
+  "messages": [
+    {"role": "system", "content": "You are an agent."}, {"role": "user", "content": "the task"},
+    {"role": "user", "content": [{"type": "text", "text": "a reminder"}]},
+    {"role": "assistant", "content": null, "tool_calls": [
+      {"id": "call_a", "type": "function", "function": {"name": "read", "arguments": "{\"path\": \"a\"}"}},
+      {"id": "call_b", "type": "function", "function": {"name": "read", "arguments": ""}}]},
+    {"role": "tool", "tool_call_id": "call_a", "content": "result of a"},
+    {"role": "tool", "tool_call_id": "call_b", "content": "result of b"},
+    {"role": "system", "content": "a later reminder"}, {"role": "user", "content": "the last task"}]})";
+
+class OtherModel {
+ public:
+  explicit OtherModel(const std::string& chat_template) {
+    for (const auto& file : std::filesystem::directory_iterator(support::shipped_tiny())) {
+      if (file.path().filename() == "chat_template.jinja") continue;
+      std::filesystem::create_symlink(std::filesystem::absolute(file.path()), folder_.path() / file.path().filename());
+    }
+    folder_.write("chat_template.jinja", chat_template);
+    model_ = std::make_unique<engine::LanguageModel>(
+        folder_.path().string(),
+        engine::RunnerOptions{.context = 4096, .sequences = 1, .memory = 32 << 20, .threads = 1});
+  }
+  engine::LanguageModel& model() { return *model_; }
+  std::string text(const Asked& asked) { return model_->tokenizer().decode(asked.work.request.prompt, false); }
+  std::string chat(const std::string& body) { return text(read_chat(body, *model_, Defaults{})); }
+  std::string messages(const std::string& body) { return text(read_messages(body, *model_, Defaults{})); }
+  std::string responses(const std::string& body) { return text(read_responses(body, *model_, Defaults{}).asked); }
+
+ private:
+  support::Folder folder_;
+  std::unique_ptr<engine::LanguageModel> model_;
+};
+
+std::string contents_of(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(AgentBodies, GetAPromptFromEveryTemplate) {
+  if (support::fixtures().empty()) GTEST_SKIP() << "BRAID_FIXTURES is not set";
+  int templates = 0;
+  for (const auto& file :
+       std::filesystem::directory_iterator(std::filesystem::path(support::fixtures()) / "templates")) {
+    if (file.path().extension() != ".jinja") continue;
+    SCOPED_TRACE(file.path().filename());
+    ++templates;
+    const std::string source = contents_of(file.path());
+    OtherModel other(source);
+    const bool renders_results = source.find("tool_call") != source.npos || source.find("TOOL") != source.npos;
+    const auto check = [&](const char* form, const std::string& prompt) {
+      SCOPED_TRACE(form);
+      for (const char* said : {"You are an agent.", "the task", "a reminder", "a later reminder", "the last task"})
+        EXPECT_NE(prompt.find(said), prompt.npos) << said << " is not in " << prompt;
+      if (renders_results) {
+        const size_t a = prompt.find("result of a"), b = prompt.find("result of b");
+        EXPECT_TRUE(a != prompt.npos && b != prompt.npos) << prompt;
+      }
+      EXPECT_EQ(prompt.find("x-anthropic"), prompt.npos);
+    };
+    EXPECT_NO_THROW(check("messages", other.messages(kMessages)));
+    EXPECT_NO_THROW(check("responses", other.responses(kResponses)));
+    EXPECT_NO_THROW(check("chat", other.chat(kChat)));
+  }
+  EXPECT_GE(templates, 20);
+}
+
+constexpr const char* kWithoutInstructions =
+    "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}";
+constexpr const char* kEach = "{% for m in messages %}{{ m.role ~ ':' ~ m.content ~ '|' }}{% endfor %}";
+
+TEST(TemplateForm, FirstInstructionsBecomeTheUsersWhereTheyAreRefused) {
+  OtherModel other(std::string(kWithoutInstructions) + kEach);
+  const std::string rest = R"({"role": "user", "content": "Hi"}], "max_tokens": 9})";
+  EXPECT_EQ(other.chat(R"({"messages": [{"role": "system", "content": "Be brief."}, )" + rest),
+            "user:Be brief.\n\nHi|");
+  EXPECT_EQ(other.messages(R"({"system": "Be brief.", "messages": [)" + rest), "user:Be brief.\n\nHi|");
+  EXPECT_EQ(other.chat(R"({"messages": [)" + rest), "user:Hi|");
+}
+
+TEST(TemplateForm, EffortsSetTheVariablesThatTheTemplateReads) {
+  OtherModel other(
+      "{% for m in messages %}{{ m.content }}{% endfor %}:{{ low_effort is defined and low_effort }}"
+      ",{{ medium_effort is defined and medium_effort }}");
+  const auto prompt = [&](const std::string& more) {
+    return other.chat(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}])" + more + "}");
+  };
+  EXPECT_EQ(prompt(""), "Hi:False,False");
+  EXPECT_EQ(prompt(R"(, "reasoning_effort": "low")"), "Hi:True,False");
+  EXPECT_EQ(prompt(R"(, "reasoning_effort": "medium")"), "Hi:False,True");
+  EXPECT_EQ(prompt(R"(, "reasoning_effort": "high")"), "Hi:False,False");
+  EXPECT_EQ(prompt(R"(, "reasoning_effort": "low", "chat_template_kwargs": {"low_effort": false})"), "Hi:False,False");
+}
+
+// Only what makes a difference is changed: ids stay as they are where they are not what was refused.
+TEST(TemplateForm, CallsArePartedAndKeepTheirIds) {
+  OtherModel other(
+      "{% for m in messages %}{{ m.role ~ ':' ~ m.content ~ m.tool_call_id }}{% for c in m.tool_calls %}"
+      "{% if loop.length > 1 %}{{ raise_exception('one call') }}{% endif %}{{ c.id ~ c.function.name }}"
+      "{% endfor %}|{% endfor %}");
+  const std::string prompt = other.chat(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"},
+    {"role": "user", "content": "you"}, {"role": "assistant", "content": "Well.", "tool_calls": [
+      {"id": "id_a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+      {"id": "id_b", "type": "function", "function": {"name": "g", "arguments": "{}"}}]},
+    {"role": "tool", "tool_call_id": "id_b", "content": "B"}, {"role": "tool", "tool_call_id": "id_a", "content": "A"}]})");
+  EXPECT_EQ(prompt, "user:Hi|user:you|assistant:Well.id_af|tool:Aid_a|assistant:id_bg|tool:Bid_b|");
+}
+
+TEST(TemplateForm, WhatIsNotRefusedStaysAsItIs) {
+  OtherModel other(std::string(kWithoutInstructions) +
+                   "{% for m in messages %}{{ m.role ~ ':' ~ m.content ~ m.tool_call_id }}"
+                   "{% for c in m.tool_calls %}{{ c.id }}{% endfor %}|{% endfor %}");
+  const std::string prompt = other.chat(R"({"max_tokens": 9, "messages": [{"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"}, {"role": "user", "content": "you"}, {"role": "assistant", "content": "Well.",
+     "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+    {"role": "tool", "tool_call_id": "a", "content": "A"}]})");
+  EXPECT_EQ(prompt, "user:Be brief.\n\nHi|user:you|assistant:Well.a|tool:Aa|");
+}
+
+TEST(TemplateForm, InstructionsThatTheTemplateLeavesOutBecomeTheUsers) {
+  OtherModel other(
+      "{% if messages[0].role == 'system' %}{{ messages[0].content ~ '|' }}{% endif %}"
+      "{% for m in messages if m.role != 'system' %}{{ m.role ~ ':' ~ m.content ~ '|' }}{% endfor %}");
+  const std::string prompt = other.chat(R"({"max_tokens": 9, "messages": [{"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}, {"role": "developer", "content": "Now."},
+    {"role": "user", "content": "Go"}]})");
+  EXPECT_EQ(prompt, "Be brief.|user:Hi|assistant:Yes?|user:Now.\n\nGo|");
+}
+
+TEST(TemplateForm, ARefusalOfAnotherKindIsTheTemplatesOwn) {
+  OtherModel other("{{ raise_exception('never') }}");
+  try {
+    other.chat(kChat);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("never"), std::string::npos) << e.what();
+  }
+}
+
+// Nine letters and digits, and the same ones in every turn.
+TEST(TemplateForm, IdsAreShortenedAlikeInEveryTurn) {
+  OtherModel other(
+      "{% for m in messages %}{{ m.content ~ '|' }}{% for c in m.tool_calls %}{% if c.id | length != 9 %}"
+      "{{ raise_exception('length 9') }}{% endif %}{{ c.id ~ '|' }}{% endfor %}{{ m.tool_call_id }}{% endfor %}");
+  const auto prompt = [&](const char* more) {
+    return other.chat(std::string(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"},
+      {"role": "assistant", "content": "", "tool_calls": [
+        {"id": "call_0123456789abcdef", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+      {"role": "tool", "tool_call_id": "call_0123456789abcdef", "content": "A"})") +
+                      more + "]}");
+  };
+  const std::string first = prompt(""), second = prompt(R"(, {"role": "user", "content": "more"})");
+  EXPECT_TRUE(second.starts_with(first)) << first << " " << second;
+  const std::string id = first.substr(4, 9);
+  EXPECT_EQ(first, "Hi||" + id + "|A|" + id);
+}
+
+}  // namespace
+}  // namespace braid::serve
