@@ -229,8 +229,7 @@ std::vector<int32_t> token_ids(const char* flag, const std::vector<int64_t>& ids
 }
 
 std::optional<bool> think_switch(const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  return text == "on";
+  return text.empty() ? std::nullopt : std::optional(text == "on");
 }
 
 bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <utility>
 
 #include "apps/rank_memory.h"
 #include "data/loader.h"
@@ -39,19 +39,16 @@ Size size_of(const train::Recipe& recipe, int64_t vocab) {
   return {loader.rows(), loader.length()};
 }
 
-struct PlanRow {
-  std::string what;
-  double bytes;
-};
+constexpr const char* kSnapshot = "what changes while checkpoint.async writes it";
 // Memory by kind, in the order in which it is shown.
 struct Memory {
-  std::vector<PlanRow> rows{};
+  std::vector<std::pair<std::string, double>> rows{};  // what, and its bytes
+  double sum = 0;
 
   void row(const std::string& what, double bytes) {
-    if (bytes > 0) rows.push_back({what, bytes});
-  }
-  double sum() const {
-    return std::accumulate(rows.begin(), rows.end(), 0.0, [](double sum, const PlanRow& r) { return sum + r.bytes; });
+    if (bytes <= 0) return;
+    rows.emplace_back(what, bytes);
+    sum += bytes;
   }
 };
 
@@ -144,32 +141,34 @@ Plan make_plan(const train::Recipe& recipe, int ranks) {
   plan.ranks = ranks;
   plan.parameters = static_cast<double>(n.total + n.mtp);
   plan.active = static_cast<double>(n.active);
-  const auto [rows, length] = size_of(recipe, config.vocab);
-  train::need_rows(recipe, rows);
-  plan.rows = rows;
-  plan.length = length;
-  const int64_t shares = recipe.parallel.shares(ranks), own = (rows + shares - 1) / shares;
-  plan.part = (own + recipe.accumulate - 1) / recipe.accumulate * length;
-  plan.formula = train::flops_per_token(config, length);
+  const Size size = size_of(recipe, config.vocab);
+  train::need_rows(recipe, size.rows);
+  plan.rows = size.rows;
+  plan.length = size.length;
+  const int64_t shares = recipe.parallel.shares(ranks), own = (plan.rows + shares - 1) / shares;
+  plan.part = (own + recipe.accumulate - 1) / recipe.accumulate * plan.length;
+  plan.formula = train::flops_per_token(config, plan.length);
   Arena arena;
   const Ctx ctx{.arena = arena};
   if (recipe.lora.rank > 0) {
     models::MasterWeights masters(train::numerics_of(recipe).products);
-    plan.step = train::rehearse(recipe, *adapted_model(recipe, masters, plan), ctx, own, length);
+    plan.step = train::rehearse(recipe, *adapted_model(recipe, masters, plan), ctx, own, plan.length);
   } else {
     models::Model model = whole_model(recipe, config, plan);
-    plan.step = train::rehearse(recipe, model, ctx, own, length);
+    plan.step = train::rehearse(recipe, model, ctx, own, plan.length);
   }
   if (recipe.lora.rank == 0 && divides_layers(recipe.parallel)) {  // `step` is one of the whole model: FLOPs of a token
     plan.memory = {};
-    for (const auto& [what, bytes] : rank_memory(recipe, config, ranks, rows, length)) plan.memory.row(what, bytes);
-    plan.needed = plan.memory.sum();
+    for (const auto& [what, bytes] : rank_memory(recipe, config, ranks, plan.rows, plan.length))
+      plan.memory.row(what, bytes);
+    plan.memory.row(kSnapshot, plan.state.snapshot);
+    plan.needed = plan.memory.sum;
     return plan;
   }
   plan.memory.row("gradients, FP32", plan.state.gradients);
   plan.memory.row("moments, FP32", plan.state.moments);
   plan.memory.row("running mean, FP32", plan.state.mean);
-  plan.memory.row("what changes while checkpoint.async writes it", plan.state.snapshot);
+  plan.memory.row(kSnapshot, plan.state.snapshot);
   activations(recipe, config, plan.part, plan.step, plan.memory);
   plan.needed = plan.state.sum() + static_cast<double>(plan.step.arena.bytes);
   return plan;
@@ -195,7 +194,7 @@ struct Forecast {
 
 void print_json(const train::Recipe& recipe, const Plan& plan, const Forecast& forecast) {
   nlohmann::ordered_json memory;
-  for (const PlanRow& row : plan.memory.rows) memory[row.what] = static_cast<int64_t>(row.bytes);
+  for (const auto& [what, bytes] : plan.memory.rows) memory[what] = static_cast<int64_t>(bytes);
   const nlohmann::ordered_json j = {{"parameters", static_cast<int64_t>(plan.parameters)},
                                     {"trained", static_cast<int64_t>(plan.trained)},
                                     {"active", static_cast<int64_t>(plan.active)},
@@ -203,7 +202,7 @@ void print_json(const train::Recipe& recipe, const Plan& plan, const Forecast& f
                                     {"length", plan.length},
                                     {"accumulate", recipe.accumulate},
                                     {"memory", memory},
-                                    {"memory_bytes", static_cast<int64_t>(plan.memory.sum())},
+                                    {"memory_bytes", static_cast<int64_t>(plan.memory.sum)},
                                     {"memory_needed", static_cast<int64_t>(plan.needed)},
                                     {"memory_available", sys::memory_available()},
                                     {"flops_per_token", plan.per_token()},
@@ -221,8 +220,8 @@ void print_text(const train::Recipe& recipe, const Plan& plan, const Forecast& f
   fmt::print("{}\n", train::to_toml(recipe, true));
   report::Table table(
       {{plan.ranks > 1 ? "memory of a rank" : "memory of", report::Align::left}, {"bytes", report::Align::right}});
-  for (const PlanRow& row : plan.memory.rows) table.row({row.what, report::bytes(static_cast<int64_t>(row.bytes))});
-  table.row({"together", report::bytes(static_cast<int64_t>(plan.memory.sum()))});
+  for (const auto& [what, bytes] : plan.memory.rows) table.row({what, report::bytes(static_cast<int64_t>(bytes))});
+  table.row({"together", report::bytes(static_cast<int64_t>(plan.memory.sum))});
   fmt::print("{}\n", table.plain());
   fmt::print("parameters       {}, {} active, {} trained\n", report::count(plan.parameters), report::count(plan.active),
              report::count(plan.trained));
