@@ -92,6 +92,7 @@ TEST(Glob, StarsCrossDots) {
 // Every word but these affects the bits of a run.
 TEST(Manifest, EveryWordThatDecidesIsNamed) {
   const std::set<std::string> free = {"out",
+                                      "checkpoint.async",
                                       "steps",
                                       "accumulate",
                                       "schedule.decay",

@@ -354,9 +354,9 @@ void stay_within(packed::Class c, const Op& op, int threads, int times) {
 }
 
 // Ones among thousands of large values that cancel: FP32 sums lose them whatever their order, FP64 sums round once.
-TEST(Linear, WideSumsRoundOnce) {
+void hold_wide_sums(DType w_type) {
   for (const Case& c : {Case{1, 1, 1}, {9, 17, 83}, {20, 6, 2688}}) {
-    TestTensor x(DType::f32, {c.tokens, c.depth}, 1), w(DType::f32, {c.rows, c.depth}, 2),
+    TestTensor x(DType::f32, {c.tokens, c.depth}, 1), w(w_type, {c.rows, c.depth}, 2),
         y(DType::f32, {c.tokens, c.rows}, 3), again(DType::f32, {c.tokens, c.rows}, 4);
     for (int64_t t = 0; t < c.tokens; ++t) {
       for (int64_t k = 0; k < c.depth; ++k) x.mut().as<float>(t)[k] *= k % 3 == 0 ? 1e6f : 1.0f;
@@ -373,8 +373,7 @@ TEST(Linear, WideSumsRoundOnce) {
       for (int64_t n = 0; n < c.rows; ++n) {
         double sum = 0, most = 0;
         for (int64_t k = 0; k < c.depth; ++k) {
-          const double product =
-              static_cast<double>(x.view().as<float>(t)[k]) * static_cast<double>(w.view().as<float>(n)[k]);
+          const double product = static_cast<double>(x.view().as<float>(t)[k]) * element(w.view(), n * c.depth + k);
           sum += product;
           most += std::abs(product);
         }
@@ -385,6 +384,10 @@ TEST(Linear, WideSumsRoundOnce) {
     }
     EXPECT_EQ(std::memcmp(y.view().data, again.view().data, static_cast<size_t>(y.view().bytes())), 0);
   }
+}
+
+TEST(Linear, WideSumsRoundOnce) {
+  for (const DType w_type : {DType::f32, DType::bf16}) hold_wide_sums(w_type);
 }
 
 // Few operations use fewer threads than the workspace is for, once all threads; a last pass has fewer tokens than the
