@@ -99,6 +99,10 @@ int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Obje
   sys::end_at_second_interrupt();
   std::FILE* const words = o.json ? stderr : stdout;
   tell(words);
+  if (!from.empty())
+    fmt::print(words, "resumes from step {}, {}\n", trainer.progress().step, printable(from));
+  else if (o.resume == "auto")
+    fmt::print(words, "{} has no checkpoint: starts at step 1\n", printable(recipe.out));
   if (const int64_t window = recipe.spike.window; recipe.steps > window)
     fmt::print(words, "in brackets behind a loss, from step {} on: its deviations from the mean of the {} before\n",
                window + 1, window);

@@ -39,7 +39,7 @@ Size size_of(const train::Recipe& recipe, int64_t vocab) {
   return {loader.rows(), loader.length()};
 }
 
-constexpr const char* kSnapshot = "what changes while checkpoint.async writes it";
+constexpr const char* kSnapshot = "what changes while a checkpoint is written";
 // Memory by kind, in the order in which it is shown.
 struct Memory {
   std::vector<std::pair<std::string, double>> rows{};  // what, and its bytes
@@ -161,16 +161,16 @@ Plan make_plan(const train::Recipe& recipe, int ranks) {
     plan.memory = {};
     for (const auto& [what, bytes] : rank_memory(recipe, config, ranks, plan.rows, plan.length))
       plan.memory.row(what, bytes);
-    plan.memory.row(kSnapshot, plan.state.snapshot);
+    if (train::copies_of(recipe) > 1) plan.memory.row(kSnapshot, plan.memory.sum);
     plan.needed = plan.memory.sum;
     return plan;
   }
   plan.memory.row("gradients, FP32", plan.state.gradients);
   plan.memory.row("moments, FP32", plan.state.moments);
   plan.memory.row("running mean, FP32", plan.state.mean);
-  plan.memory.row(kSnapshot, plan.state.snapshot);
   activations(recipe, config, plan.part, plan.step, plan.memory);
-  plan.needed = plan.state.sum() + static_cast<double>(plan.step.arena.bytes);
+  if (train::copies_of(recipe) > 1) plan.memory.row(kSnapshot, plan.memory.sum);
+  plan.needed = train::copies_of(recipe) * (plan.state.sum() + static_cast<double>(plan.step.arena.bytes));
   return plan;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::string_view kOpen = "<think>", kClose = "</think>";
+constexpr std::string_view kOpen = "<think>", kClose = "</think>", kSpace = " \t\r\n";
 constexpr const char* kFields[] = {"reasoning_content", "reasoning"};
 constexpr uint64_t kKind = 1, kPlace = 2;  // salts
 
@@ -35,7 +35,9 @@ std::optional<Place> thought_of(ordered_json& message) {
   const size_t close = text.find(kClose);
   if (close == text.npos) return std::nullopt;
   const size_t open = text.find(kOpen);
-  return Place{&text, open < close ? open + kOpen.size() : 0, close};
+  if (open > close) return Place{&text, 0, close};                  // the prompt opened it
+  if (text.find_first_not_of(kSpace) != open) return std::nullopt;  // an answer that mentions the tags
+  return Place{&text, open + kOpen.size(), close};
 }
 
 }  // namespace
@@ -52,7 +54,7 @@ void strip_thoughts(ordered_json& variables) {
     if (thought && message.contains("content") && message["content"].is_string() &&
         thought->text == &message["content"].get_ref<std::string&>()) {
       thought->text->erase(0, thought->end + kClose.size());
-      thought->text->erase(0, thought->text->find_first_not_of(" \t\r\n"));
+      thought->text->erase(0, thought->text->find_first_not_of(kSpace));
     }
     if (!message.is_object()) continue;
     for (const char* field : kFields) message.erase(field);
@@ -67,11 +69,13 @@ bool cut_last_thought(ordered_json& messages, uint64_t hash) {
   std::string& text = *thought->text;
   const auto size = static_cast<double>(thought->end - thought->begin);
   const auto drawn = thought->begin + static_cast<size_t>(unit(hash, kPlace) * size);
-  const std::string_view before(text.data(), drawn);
-  size_t at = before.rfind('\n');
-  if (at == before.npos || at < thought->begin) at = before.rfind(' ');
-  at = at == before.npos || at < thought->begin ? thought->begin : at + 1;
-  text.erase(at, thought->end - at);
+  const std::string_view before(text.data() + thought->begin, drawn - thought->begin);
+  size_t kept = before.rfind('\n');
+  if (kept == before.npos) kept = before.rfind(' ');
+  kept = before.substr(0, kept == before.npos ? 0 : kept).find_last_not_of(kSpace) + 1;
+  if (kept == 0) return false;
+  const bool own_line = text[thought->end - 1] == '\n';  // the tag that ends it; templates write that of a field
+  text.replace(thought->begin + kept, thought->end - thought->begin - kept, own_line ? "\n" : "");
   return true;
 }
 

@@ -20,8 +20,9 @@ Thoughts drawn_thoughts(const ThoughtRules& rules, uint64_t hash);
 // Removes the thoughts of all the assistant's messages, and switches thinking off in `variables`, of which `messages`
 // is a member.
 void strip_thoughts(nlohmann::ordered_json& variables);
-// Ends the thought of the last message, if it is the assistant's and has one, at a random point: at the last line end
-// or space before. False: there is none.
+// Ends the thought of the last message, if it is the assistant's and has one, at a random point: before the last line
+// end or space there, as a budget ends one. False: there is none, or nothing of it would be left, which templates write
+// like no thinking.
 bool cut_last_thought(nlohmann::ordered_json& messages, uint64_t hash);
 
 }  // namespace braid::data

@@ -10,6 +10,7 @@
 #include "data/language.h"
 #include "io/model_path.h"
 #include "support/error_of.h"
+#include "text/bpe_trainer.h"
 
 namespace braid::data {
 namespace {
@@ -43,7 +44,8 @@ TEST(Thoughts, AreStrippedWhereverTheyAre) {
                       assistant("hm", "a"),
                       {{"role", "assistant"}, {"content", "<think>\nso\n</think>\n\nb"}},
                       {{"role", "assistant"}, {"content", "no tag"}, {"reasoning", "x"}},
-                      {{"role", "assistant"}, {"content", nullptr}}}}};
+                      {{"role", "assistant"}, {"content", nullptr}},
+                      {{"role", "assistant"}, {"content", "a <think> b </think> c"}}}}};
   strip_thoughts(v);
   const ordered_json& m = v["messages"];
   EXPECT_EQ(m[0]["content"], "say </think>");  // the user's words stay
@@ -53,6 +55,7 @@ TEST(Thoughts, AreStrippedWhereverTheyAre) {
   EXPECT_EQ(m[3]["content"], "no tag");
   EXPECT_FALSE(m[3].contains("reasoning"));
   EXPECT_TRUE(m[4]["content"].is_null());
+  EXPECT_EQ(m[5]["content"], "a <think> b </think> c");  // it mentions the tags
   EXPECT_EQ(v["enable_thinking"], false);
 }
 
@@ -63,16 +66,22 @@ TEST(Thoughts, EndAtALineOrASpace) {
     for (uint64_t hash = 0; hash < 300; ++hash) {
       ordered_json messages = {assistant(thought.c_str(), "answer")};
       if (!field) messages = {{{"role", "assistant"}, {"content", "<think>" + thought + "</think>answer"}}};
-      ASSERT_TRUE(cut_last_thought(messages, hash));
+      const bool cut = cut_last_thought(messages, hash);
       auto text = messages[0][field ? "reasoning_content" : "content"].get<std::string>();
       if (!field) {
         ASSERT_TRUE(text.starts_with("<think>") && text.ends_with("</think>answer")) << text;
         text = text.substr(7, text.size() - 7 - 14);
       }
+      ASSERT_EQ(cut, text != thought);  // where nothing would be left, all is
       ends.insert(text);
     }
-    EXPECT_EQ(ends, (std::set<std::string>{"", "one ", "one two\n", "one two\nthree vier f\xc3\xbcnf\n"})) << field;
+    EXPECT_EQ(ends, (std::set<std::string>{thought, "one", "one two", "one two\nthree vier f\xc3\xbcnf"})) << field;
   }
+  ordered_json own = {{{"role", "assistant"}, {"content", "<think>\none two three\n</think>\n\nanswer"}}};
+  while (!cut_last_thought(own, 5)) own[0]["content"] = "<think>\none two three four five\n</think>\n\nanswer";
+  EXPECT_TRUE(own[0]["content"].get<std::string>().ends_with("\n</think>\n\nanswer")) << own;
+  ordered_json mentions = {{{"role", "assistant"}, {"content", "R1 writes <think> before and </think> after."}}};
+  EXPECT_FALSE(cut_last_thought(mentions, 5));
   ordered_json none = {{{"role", "assistant"}, {"content", "answer"}}}, user = {{{"role", "user"}, {"content", "q"}}},
                nothing = ordered_json::array();
   for (ordered_json* messages : {&none, &user, &nothing}) {
@@ -113,6 +122,33 @@ TEST(Thoughts, OnlyWhatFollowsACutThoughtIsTrained) {
   EXPECT_TRUE(whole.second.ends_with(cut.second)) << whole.second;
 }
 
+// Of several turns only the last one loses its thought, in whatever example it is.
+TEST(Thoughts, EarlierTurnsAreTrainedWhole) {
+  const LanguageFiles files(io::find_model("tiny").folder);
+  const Language language = files.language();
+  const ordered_json line = {{"messages",
+                              {{{"role", "user"}, {"content", "1 plus 2"}},
+                               assistant("1 and 2", "3"),
+                               {{"role", "user"}, {"content", "3 plus 4"}},
+                               assistant("3 and 4 make something", "7")}}};
+  const auto trained_of = [&](Thoughts thoughts) {
+    std::string all;
+    for (const Example& e : examples_of(line, *language.chat, *language.tokenizer, "test", thoughts, 7)) {
+      std::vector<int32_t> ids;
+      for (size_t i = 0; i < e.ids.size(); ++i) {
+        if (e.trained[i]) ids.push_back(e.ids[i]);
+      }
+      all += language.tokenizer->decode(ids, false);
+    }
+    return all;
+  };
+  EXPECT_NE(trained_of(Thoughts::whole).find("3 and 4"), std::string::npos);
+  const std::string cut = trained_of(Thoughts::cut);
+  EXPECT_NE(cut.find("1 and 2"), std::string::npos) << cut;
+  EXPECT_EQ(cut.find("3 and"), std::string::npos) << cut;
+  EXPECT_NE(cut.find("7"), std::string::npos) << cut;
+}
+
 TEST(Thoughts, NeedASwitchAndAnEnd) {
   const LanguageFiles files(io::find_model("tiny").folder);
   const Language language = files.language();
@@ -121,6 +157,13 @@ TEST(Thoughts, NeedASwitchAndAnEnd) {
   EXPECT_NE(error_of([&] {
               examples_of(line, plain, *language.tokenizer, "x line 1", Thoughts::stripped);
             }).find("[x line 1] the chat template has no switch for thinking"),
+            std::string::npos);
+  text::BpeTrainer trainer({.vocabulary = 257, .added = {{"<eot>"}}});
+  trainer.add("x", "test");
+  const text::Tokenizer words = text::Tokenizer::parse(trainer.train().json, "test");
+  EXPECT_NE(error_of([&] {
+              examples_of(line, plain, words, "x line 1", Thoughts::cut);
+            }).find("[x line 1] the vocabulary has no </think>"),
             std::string::npos);
 }
 

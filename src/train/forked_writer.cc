@@ -22,6 +22,8 @@ namespace braid::train {
 namespace {
 
 constexpr const char* kWhere = "checkpoint.async";
+constexpr char kDone = 'd';  // begins a message that is followed by seconds; others begin with the Fault of an Error
+using Clock = std::chrono::steady_clock;
 
 // Of what cannot be reported there is nobody left to tell.
 void send(int to, std::string_view text) {
@@ -34,12 +36,13 @@ void send(int to, std::string_view text) {
 }
 
 // The copy: without the exit handlers and buffers of the process it was forked from.
-[[noreturn]] void run_copy(pid_t parent, int to, sys::FunctionRef<void()> write) {
+[[noreturn]] void run_copy(pid_t parent, int to, Clock::time_point begin, sys::FunctionRef<void()> write) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   for (const int stop : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(stop, SIG_IGN);
   try {
     write();
+    send(to, fmt::format("{}{}", kDone, std::chrono::duration<double>(Clock::now() - begin).count()));
   } catch (const Error& error) {
     send(to, fmt::format("{}{}", static_cast<char>(error.fault()), error.what()));
     _exit(1);
@@ -76,30 +79,28 @@ ForkedWriter::~ForkedWriter() {
   }
 }
 
-void ForkedWriter::start(sys::FunctionRef<void()> write) {
+std::string ForkedWriter::start(sys::FunctionRef<void()> write) {
   CHECK(child_ == 0, "two copies would write at once");
   std::array<int, 2> ends;
-  if (pipe2(ends.data(), O_CLOEXEC) != 0)
-    fail_environment(kWhere, {.what = "no pipe can be opened", .got = std::strerror(errno)});
-  begin_ = std::chrono::steady_clock::now();
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return std::strerror(errno);
+  const auto begin = Clock::now();
   const pid_t own = getpid(), child = fork();
   if (child == 0) {
     close(ends[0]);
-    run_copy(own, ends[1], write);
+    run_copy(own, ends[1], begin, write);
   }
   const int problem = errno;
   close(ends[1]);
   if (child < 0) {
     close(ends[0]);
-    fail_environment(
-        kWhere,
-        {.what = "the process cannot be copied", .got = std::strerror(problem), .hint = "checkpoint.async = false"});
+    return std::strerror(problem);
   }
   child_ = child;
   message_ = ends[0];
+  return {};
 }
 
-std::optional<double> ForkedWriter::finished(bool wait) {
+std::optional<ForkedWriter::Ended> ForkedWriter::finished(bool wait) {
   if (child_ == 0 || (!wait && !has_ended(message_))) return std::nullopt;
   const std::string text = all_of(message_);
   close(message_);
@@ -107,14 +108,9 @@ std::optional<double> ForkedWriter::finished(bool wait) {
   while (waitpid(child_, &status, 0) < 0 && errno == EINTR) {
   }
   child_ = 0;
+  if (text.starts_with(kDone)) return Ended{.seconds = std::stod(text.substr(1))};
   if (!text.empty()) throw Error(static_cast<Fault>(text[0]), text.substr(1));
-  if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0) {
-    fail_environment(kWhere,
-                     {.what = "the process that wrote a checkpoint was ended",
-                      .got = WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : std::to_string(WEXITSTATUS(status)),
-                      .hint = "checkpoint.async = false, which needs less memory"});
-  }
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  return Ended{.lost = WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "it ended without a word"};
 }
 
 }  // namespace braid::train

@@ -133,7 +133,7 @@ GraphWeights::GraphWeights(const Recipe& recipe, const std::vector<gnn::LayerPar
     : recipe_(recipe), masters_(numerics_of(recipe).products) {
   double count = 0;
   for (const gnn::LayerParam& p : params) count += static_cast<double>(p.shape.count());
-  need_memory(state_bytes(recipe, count).sum(), 0, sys::memory_available());
+  need_memory(copies_of(recipe) * state_bytes(recipe, count).sum(), 0, sys::memory_available());
   params_ = masters_.own(tensors_of(params));
   for (Param& p : params_) p.role = masters_.tensor_of(p).role;
   recipe.graph.init.empty() ? initialise(masters_, params, recipe.seed) : load(recipe.graph.init);

@@ -54,7 +54,8 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
   const models::Config own =
       mesh && mesh->divides_model() ? models::cut_config(staged, mesh->cut(), mesh->expert_cut()) : staged;
   const StateShares shares = state_shares(recipe, own, mesh ? mesh->ranks() : 1);
-  if (recipe.lora.rank == 0) need_memory(state_bytes(recipe, shares.values(), shares).sum(), 0, available);
+  const double copies = copies_of(recipe);
+  if (recipe.lora.rank == 0) need_memory(copies * state_bytes(recipe, shares.values(), shares).sum(), 0, available);
   const io::ModelPath path = io::find_model(recipe.config ? origin(ctx.threads).string() : recipe.init);
   origin_ = path.folder;
   models::MasterWeights& masters = trained_->masters;
@@ -81,9 +82,9 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
   if (config.loop) loop_ = loop_of(recipe, *config.loop);
   make_plans(config, ctx);
   task_ = make_task(recipe, config, path, ctx);
-  need_memory(
-      state_bytes(recipe, static_cast<double>(masters.trained()), shares).sum() + (nested_ ? nested_->bytes() : 0),
-      static_cast<double>(passes_ ? passes_->bytes() : plan_->arena.bytes), available);
+  need_memory(copies * (state_bytes(recipe, static_cast<double>(masters.trained()), shares).sum() +
+                        (nested_ ? nested_->bytes() : 0)),
+              copies * static_cast<double>(passes_ ? passes_->bytes() : plan_->arena.bytes), available);
   if (rollouts_) {
     const auto write = [this](const fs::path& folder) { this->write(this->masters().values(), folder); };
     rollouts_->start(this->model(), write, ctx.threads);
@@ -145,6 +146,7 @@ void Language::open_data(const models::Config& config, const data::Reading& read
     spec.validation = 0;
   }
   spec.goldfish.k = 0;
+  spec.thoughts = {};
   held_out_ = data::open(spec, language, vocabulary);
   need_rows(recipe_, held_out_->rows());
 }

@@ -119,6 +119,9 @@ std::string line_of(const HeldOutLog& log) {
 }
 
 std::string line_of(const SavedLog& log) {
+  if (!log.lost.empty())
+    return fmt::format("checkpoint of step {}: no copy of the process writes it ({}); checkpoints are written without",
+                       log.step, log.lost);
   return fmt::format("checkpoint of step {} written in {:.2f} s, training paused for {:.1f} ms", log.step, log.written,
                      1e3 * log.paused);
 }
@@ -131,6 +134,7 @@ std::string json_of(const HeldOutLog& log) {
 }
 
 std::string json_of(const SavedLog& log) {
+  if (!log.lost.empty()) return nlohmann::ordered_json{{"step", log.step}, {"checkpoint_lost", log.lost}}.dump();
   const nlohmann::ordered_json j = {
       {"step", log.step}, {"checkpoint_paused_ms", 1e3 * log.paused}, {"checkpoint_written_ms", 1e3 * log.written}};
   return j.dump();

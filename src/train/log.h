@@ -40,10 +40,11 @@ struct HeldOutLog {
   std::optional<double> ema_loss{};                       // of the running mean of the weights
 };
 
-// A checkpoint that a copy of the process wrote (checkpoint.async).
+// A checkpoint that a copy of the process wrote (checkpoint.async), or was to write.
 struct SavedLog {
   int64_t step = 0;
   double paused = 0, written = 0;  // seconds: training stood still, and until the checkpoint was there
+  std::string lost{};              // why it is not there; later ones are written without a copy
 };
 
 std::string line_of(const StepLog& log);

@@ -191,6 +191,8 @@ std::vector<std::string> idle_words(const Recipe& recipe) {
   const ParallelRecipe& p = recipe.parallel;
   if (p.node_ranks > 0 && p.node_limit == 0 && p.dispatcher != "node")
     lines.emplace_back("parallel.node_ranks does nothing without parallel.dispatcher = node or parallel.node_limit");
+  if (recipe.rollout.think_share < 1 && !recipe.rollout.think)
+    lines.emplace_back("rollout.think_share does nothing without rollout.think");
   if (recipe.loss.mtp_steps > 1 && recipe.loss.mtp_scale == 0)
     lines.emplace_back("loss.mtp_steps does nothing without loss.mtp_scale");
   return lines;
@@ -273,15 +275,14 @@ StateBytes state_bytes(const Recipe& recipe, double trained, const StateShares& 
   add(trained - shares.experts.values, shares.dense);
   add(shares.experts.values, shares.experts);
   const double gradients = zero < 2 ? trained : in_pass + summed, weights = zero < 3 ? trained : in_pass;
-  StateBytes bytes{.masters = 4 * weights,
-                   .working = recipe.dtype == "bf16" ? 2 * weights : 0,
-                   .gradients = 4 * gradients,
-                   .moments = 8 * (zero < 1 ? trained : part),
-                   .mean = recipe.ema_decay > 0 ? 4 * (zero < 3 ? trained : part) : 0};
-  if (recipe.checkpoint.async && recipe.checkpoint.every > 0)
-    bytes.snapshot = bytes.masters + bytes.moments + bytes.mean;
-  return bytes;
+  return {.masters = 4 * weights,
+          .working = recipe.dtype == "bf16" ? 2 * weights : 0,
+          .gradients = 4 * gradients,
+          .moments = 8 * (zero < 1 ? trained : part),
+          .mean = recipe.ema_decay > 0 ? 4 * (zero < 3 ? trained : part) : 0};
 }
+
+double copies_of(const Recipe& recipe) { return recipe.checkpoint.async && recipe.checkpoint.every > 0 ? 2 : 1; }
 
 void need_memory(double state, double passes, int64_t available) {
   const auto free = static_cast<double>(available);

@@ -28,9 +28,8 @@ std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& 
 // Bytes of a run besides its passes, on each of its ranks.
 struct StateBytes {
   double masters = 0, working = 0, gradients = 0, moments = 0,
-         mean = 0,   // working: the rounded copy that products read
-      snapshot = 0;  // what changes while checkpoint.async writes it
-  double sum() const { return masters + working + gradients + moments + mean + snapshot; }
+         mean = 0;  // working: the rounded copy that products read
+  double sum() const { return masters + working + gradients + moments + mean; }
 };
 // How ranks divide them (parallel.zero, or z of a grid): of the values that a rank has, and of those of its experts
 // where other ranks divide these, the ranks, the largest layer's and those of no layer, which a pass has whole.
@@ -46,6 +45,9 @@ struct StateShares {
 StateShares state_shares(const Recipe& recipe, const models::Config& config, int ranks);
 // Of `trained` values.
 StateBytes state_bytes(const Recipe& recipe, double trained, const StateShares& shares = {});
+// How often a run holds what it allocates: twice where a copy of the process may have to keep all that training changes
+// while it writes (checkpoint.async), once otherwise.
+double copies_of(const Recipe& recipe);
 // Error, with what to try, when state and passes (0: not known yet) are more than `available`.
 void need_memory(double state, double passes, int64_t available);
 

@@ -74,6 +74,8 @@ void check_rollout(const Recipe& recipe) {
     refuse("batch", "is not rollout.prompts * rollout.answers", number(recipe.batch), number(rollout_rows(recipe)));
   if (r.answers < 2 && recipe.policy.advantage != "teacher")
     refuse("rollout.answers", "a group of one answer has nothing to compare it with", number(r.answers), "2 or more");
+  if (r.effort_cost > 0 && recipe.policy.advantage == "teacher")
+    refuse("rollout.effort_cost", "a teacher's advantage reads no rewards", fmt::format("{:g}", r.effort_cost), "0");
   if (r.prompts * (r.refill + 1) > kGroupsMax)
     refuse("rollout.prompts", "too many groups with those drawn again", number(r.prompts * (r.refill + 1)),
            "at most " + number(kGroupsMax));

@@ -143,6 +143,7 @@ void Trainer::load_parts(const std::filesystem::path& checkpoint) {
 Outcome Trainer::train(const Watcher& watcher) {
   const Recipe& r = recipe_;
   watcher_ = &watcher;
+  async_ = r.checkpoint.async;
   if (leads()) log_ = std::make_unique<Log>(r.out, r.log, progress_.step);
   const auto due = [&](int64_t every) { return every > 0 && progress_.step % every == 0; };
   const int64_t first = progress_.step + 1;  // is logged too: a run that is silent for minutes looks stuck
@@ -159,14 +160,15 @@ Outcome Trainer::train(const Watcher& watcher) {
       if (watcher.held_out) watcher.held_out(held);
     }
     tell_saved(false);
-    if (due(r.checkpoint.every)) save();
+    if (due(r.checkpoint.every) && progress_.step < r.steps) save();
   };
   try {
     while (progress_.step < r.steps && !should_stop()) one();
   } catch (const sys::Interrupted&) {  // of a step that has not begun
   }
-  save();
   tell_saved(true);
+  async_ = false;  // nothing is left to do meanwhile
+  save();
   const bool finished = progress_.step == r.steps;
   if (finished && mean_.kept()) {
     if (mesh_ && (mesh_->divides_model() || mesh_->divides_weights())) {
@@ -326,35 +328,48 @@ double Trainer::held_out_loss() {
 
 void Trainer::save() {
   if (std::exchange(saved_, progress_.step) == progress_.step) return;
-  if (mesh_ && (mesh_->divides_state() || mesh_->divides_model())) return save_whole();
-  if (leads()) write(arrays());
+  const auto begin = std::chrono::steady_clock::now();
+  if (mesh_ && (mesh_->divides_state() || mesh_->divides_model())) return save_whole(begin);
+  if (leads()) write(arrays(), begin);
 }
 
-void Trainer::write(const Arrays& arrays) {
+void Trainer::write(const Arrays& arrays, std::chrono::steady_clock::time_point begin) {
   const auto save = [&] { checkpoints_.save(arrays, progress_, recipe_, manifest_of(recipe_, facts_, recipe_.out)); };
-  if (recipe_.checkpoint.async) {
-    const auto begin = std::chrono::steady_clock::now();
-    tell_saved(true);
-    writer_.start(save);
+  tell_saved(true);
+  const std::string problem = async_ ? writer_.start(save) : "";
+  if (!problem.empty()) {
+    async_ = false;
+    tell({.step = progress_.step, .lost = problem});
+  }
+  if (!async_) save();
+  log_->draw();
+  if (async_)
     writing_ = {.step = progress_.step,
                 .paused = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
-  } else {
-    save();
-  }
-  log_->draw();
 }
 
-// Throws what the writer could not do: a full disk ends the run at the next step.
+// Throws what the writer could not do: a full disk ends the run at the next step. A writer that was killed, as where
+// memory is short, costs a checkpoint, which a run without ranks makes up for.
 void Trainer::tell_saved(bool wait) {
-  const std::optional<double> seconds = writer_.finished(wait);
-  if (!seconds) return;
-  writing_.written = *seconds;
-  if (log_) log_->saved(writing_);
-  if (watcher_ && watcher_->saved) watcher_->saved(writing_);
+  const std::optional<ForkedWriter::Ended> ended = writer_.finished(wait);
+  if (!ended) return;
+  writing_.written = ended->seconds;
+  writing_.lost = ended->lost;
+  tell(writing_);
+  if (ended->lost.empty()) return;
+  async_ = false;
+  if (mesh_ || saved_ != writing_.step) return;
+  saved_ = -1;
+  save();
+}
+
+void Trainer::tell(const SavedLog& saved) {
+  if (log_) log_->saved(saved);
+  if (watcher_ && watcher_->saved) watcher_->saved(saved);
 }
 
 // Of what all ranks have.
-void Trainer::save_whole() {
+void Trainer::save_whole(std::chrono::steady_clock::time_point begin) {
   const models::MasterWeights& masters = objective_.masters();
   const models::MasterWeights& whole = objective_.whole();
   const bool state = mesh_->divides_state(), weights = mesh_->divides_weights();
@@ -367,7 +382,7 @@ void Trainer::save_whole() {
   std::vector<float> values = assemble(held, weights), first = assemble(optimizer_.first(), state),
                      second = assemble(optimizer_.second(), state), mean;
   if (mean_.kept()) mean = assemble(mean_.values(), weights);
-  if (leads()) write({whole, values, first, second, mean});
+  if (leads()) write({whole, values, first, second, mean}, begin);
 }
 
 Arrays Trainer::arrays() {

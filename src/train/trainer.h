@@ -1,6 +1,7 @@
 // The step loop. It knows what it trains only as an Objective; a batch is a function of the step number alone. A run
 // that is killed and resumed is therefore bit-identical to one that was not, for any number of threads and parts.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -57,8 +58,9 @@ class Trainer {
   void save();
   bool leads() const { return !mesh_ || mesh_->first(); }  // writes the files of the run
   Arrays arrays();
-  void save_whole();
-  void write(const Arrays& arrays);
+  void save_whole(std::chrono::steady_clock::time_point begin);
+  void write(const Arrays& arrays, std::chrono::steady_clock::time_point begin);
+  void tell(const SavedLog& saved);
   void tell_saved(bool wait);
   void load_parts(const std::filesystem::path& checkpoint);
   std::vector<Range> own_elements() const;  // of the masters' arrays that its optimiser updates
@@ -79,7 +81,8 @@ class Trainer {
   std::vector<Range> parts_;          // of the batch: rows, a part each
   double roof_flops_ = 0;             // of this machine; 0 for a toy model
   int64_t saved_ = -1;                // step of the last checkpoint
-  ForkedWriter writer_;               // of checkpoints, with checkpoint.async
+  bool async_ = false;                // checkpoints are written by a copy of the process
+  ForkedWriter writer_;               // of these
   SavedLog writing_;                  // what it writes
   const Watcher* watcher_ = nullptr;  // during train()
 };
