@@ -35,7 +35,7 @@ TEST(TokenPicker, AnEndTokenComesEarlyWhereThereIsNoOther) {
   EXPECT_EQ(picker.next(std::vector<float>{1, kNone, 2}), 2);
 }
 
-// A search of the stop tokens for every token of the vocabulary would take minutes.
+// A search of the stop tokens for every token of the vocabulary would take a minute.
 TEST(TokenPicker, ManyStopTokensCostNoMoreThanTheirNumber) {
   constexpr int32_t kVocab = 1 << 17;
   const std::vector<float> logits(kVocab);
