@@ -27,18 +27,15 @@ int32_t TokenPicker::sampled(std::span<const float> logits) const {
   return sample(logits, options_.sampling, seen_, first_ + n, n);
 }
 
-bool TokenPicker::is_end(int32_t id) const {
-  return std::ranges::find(eos_, id) != eos_.end() ||
-         std::ranges::find(options_.stop_ids, id) != options_.stop_ids.end();
-}
-
 // No end token too early, as long as there is another.
 int32_t TokenPicker::drawn(std::span<const float> logits) const {
   if (std::ssize(ids_) >= options_.tokens_min) return sampled(logits);
   std::vector<float> masked(logits.begin(), logits.end());
-  for (size_t id = 0; id < masked.size(); ++id) {
-    if (is_end(static_cast<int32_t>(id))) masked[id] = kNoChance;
-  }
+  const auto mask = [&](int64_t id) {
+    if (id >= 0 && id < std::ssize(masked)) masked[static_cast<size_t>(id)] = kNoChance;
+  };
+  std::ranges::for_each(eos_, mask);
+  std::ranges::for_each(options_.stop_ids, mask);
   const bool others = std::ranges::any_of(masked, [](float logit) { return logit != kNoChance; });
   return sampled(others ? masked : logits);
 }

@@ -38,7 +38,6 @@ class TokenPicker {
  private:
   int32_t sampled(std::span<const float> logits) const;
   int32_t drawn(std::span<const float> logits) const;
-  bool is_end(int32_t id) const;
   int32_t constrained(std::span<const float> logits);
 
   GenerateOptions options_;

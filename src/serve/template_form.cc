@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "serve/fields.h"
 #include "sys/error.h"
 
 namespace braid::serve {
@@ -28,6 +29,25 @@ void append_text(ordered_json& message, const std::string& more) {
   message["content"] = text.empty() || more.empty() ? text + more : text + "\n\n" + more;
 }
 
+// Nothing but a role and text, to which another message's can be added.
+bool is_plain(const ordered_json& message) {
+  for (const auto& [key, value] : message.items()) {
+    if (key != "role" && key != "content" && !value.empty() && value != "") return false;
+  }
+  return true;
+}
+
+// Null: it has none.
+ordered_json id_of(const ordered_json& holder, const char* key) {
+  const ordered_json id = holder.value(key, ordered_json());
+  return id == "" ? ordered_json() : id;
+}
+
+std::string name_of(const ordered_json& holder) {
+  const ordered_json name = holder.value("name", ordered_json());
+  return name.is_string() ? name.get<std::string>() : "";
+}
+
 // Instructions: those after the first message alone, or all of them. In front of the user's next message, or behind the
 // one before.
 void fold_instructions(Form& form, bool first_too) {
@@ -42,11 +62,14 @@ void fold_instructions(Form& form, bool first_too) {
       continue;
     }
     if (!waiting.empty()) {
-      out.push_back({{"role", "user"}, {"content", std::exchange(waiting, "")}});
+      ordered_json turn = {{"role", "user"}, {"content", std::exchange(waiting, "")}};
       if (is(m, "user")) {
-        append_text(out.back(), m["content"]);
+        append_text(turn, m["content"]);
+        out.push_back(m);  // with its other keys
+        out.back()["content"] = turn["content"];
         continue;
       }
+      out.push_back(std::move(turn));
     }
     out.push_back(m);
   }
@@ -73,19 +96,18 @@ class Results {
     while (first < messages.size() && is(messages[first], "tool")) left_.push_back(messages[first++]);
   }
   size_t size() const { return left_.size(); }
-  void take(const ordered_json& call, ordered_json& out) {
-    const ordered_json id = call.value("id", ordered_json());
-    const auto answers = [&](const ordered_json& result) {
-      return !id.is_null() && result.value("tool_call_id", ordered_json()) == id;
-    };
-    const auto at = std::ranges::find_if(left_, answers);
-    if (at == left_.end()) return;
-    out.push_back(std::move(*at));
+  // The one with the call's id, or else the first without any.
+  std::optional<ordered_json> take(const ordered_json& call) {
+    const ordered_json id = id_of(call, "id");
+    const auto of = [](const ordered_json& result) { return id_of(result, "tool_call_id"); };
+    auto at = id.is_null() ? left_.end() : std::ranges::find(left_, id, of);
+    if (at == left_.end()) at = std::ranges::find(left_, ordered_json(), of);
+    if (at == left_.end()) return std::nullopt;
+    ordered_json taken = std::move(*at);
     left_.erase(at);
+    return taken;
   }
-  void take_rest(ordered_json& out) {
-    for (ordered_json& result : std::exchange(left_, {})) out.push_back(std::move(result));
-  }
+  std::vector<ordered_json> take_rest() { return std::exchange(left_, {}); }
 
  private:
   std::vector<ordered_json> left_;
@@ -106,9 +128,9 @@ void part_calls(Form& form) {
     for (const ordered_json& call : m["tool_calls"]) {
       turn["tool_calls"] = ordered_json::array({call});
       out.push_back(std::exchange(turn, {{"role", "assistant"}, {"content", ""}}));
-      results.take(call, out);
+      if (auto result = results.take(call)) out.push_back(*std::move(result));
     }
-    results.take_rest(out);
+    for (ordered_json& result : results.take_rest()) out.push_back(std::move(result));
   }
   form.messages = std::move(out);
 }
@@ -135,10 +157,9 @@ void shorten_ids(Form& form) {
   }
 }
 
-// User and assistant by turns, calls and their results aside: adjacent turns become one, and an empty turn stands
-// between a result and the user's next message.
+// User and assistant by turns, instructions, calls and their results aside: adjacent turns become one, and an empty
+// turn stands between those that hold more than text, and between a result and the user's next message.
 void alternate_turns(Form& form) {
-  fold_later_instructions(form);
   ordered_json out = ordered_json::array();
   bool user_next = true;
   for (ordered_json& m : form.messages) {
@@ -148,7 +169,7 @@ void alternate_turns(Form& form) {
     }
     const bool user = is(m, "user");
     if (user != user_next) {
-      if (!out.empty() && out.back()["role"] == m["role"] && !calls(out.back())) {
+      if (!out.empty() && out.back()["role"] == m["role"] && is_plain(out.back()) && is_plain(m)) {
         append_text(out.back(), m["content"]);
         continue;
       }
@@ -160,39 +181,69 @@ void alternate_turns(Form& form) {
   form.messages = std::move(out);
 }
 
-// Results as the user's messages, for templates without a role for them.
+// Where instructions are what is between two turns.
+void alternate_without_instructions(Form& form) {
+  fold_later_instructions(form);
+  alternate_turns(form);
+}
+
+// A result as the user's words, which say what it is: tools may return what reads like the user's.
+ordered_json told(const ordered_json& result, std::string name) {
+  if (name.empty()) name = name_of(result);
+  const std::string head = name.empty() ? "Result: " : "Result of " + name + ": ";
+  return {{"role", "user"}, {"content", head + result["content"].get<std::string>()}};
+}
+
+// Calls as the assistant's text, and results, in the order of the calls, as the user's messages, for templates without
+// a role for them.
 void tell_results(Form& form) {
   ordered_json out = ordered_json::array();
-  for (ordered_json& m : form.messages) {
-    if (is(m, "tool")) m = {{"role", "user"}, {"content", m["content"]}};
-    if (is(m, "user") && !out.empty() && is(out.back(), "user"))
+  bool after_result = false;
+  const auto add = [&](ordered_json m, bool result) {
+    const bool joins = !out.empty() && (result || after_result) && is(m, "user") && is(out.back(), "user") &&
+                       is_plain(m) && is_plain(out.back());
+    after_result = result;
+    if (joins)
       append_text(out.back(), m["content"]);
     else
       out.push_back(std::move(m));
+  };
+  for (size_t i = 0; i < form.messages.size(); ++i) {
+    ordered_json m = form.messages[i];
+    if (is(m, "tool")) {
+      add(told(m, ""), true);
+      continue;
+    }
+    if (!calls(m)) {
+      add(std::move(m), false);
+      continue;
+    }
+    Results results(form.messages, i + 1);
+    i += results.size();
+    std::vector<ordered_json> said;
+    for (const ordered_json& call : m["tool_calls"]) {
+      const ordered_json& function = call["function"];
+      const std::string name = name_of(function);
+      append_text(m, "Called " + name + " with " + dump(function["arguments"]));
+      if (const auto result = results.take(call)) said.push_back(told(*result, name));
+    }
+    for (const ordered_json& result : results.take_rest()) said.push_back(told(result, ""));
+    m.erase("tool_calls");
+    add(std::move(m), false);
+    for (ordered_json& result : said) add(std::move(result), true);
   }
   form.messages = std::move(out);
 }
 
-// Instructions of several messages of which one is not in the prompt: the template renders one place of them alone.
-bool loses_instructions(const ordered_json& messages, const std::string& prompt) {
-  constexpr const char* kAround = " \t\r\n";
-  int64_t several = 0;
-  bool lost = false;
-  for (const ordered_json& m : messages) {
-    if (!is(m, "system")) continue;
-    const auto& text = m["content"].get_ref<const std::string&>();
-    const size_t first = std::min(text.find_first_not_of(kAround), text.size());
-    const std::string_view said(text.data() + first, text.find_last_not_of(kAround) + 1 - first);
-    ++several;
-    lost = lost || prompt.find(said) == prompt.npos;
-  }
-  return lost && several > 1;
+void tell_results_by_turns(Form& form) {
+  tell_results(form);
+  alternate_without_instructions(form);
 }
 
 // The least first.
-constexpr std::array<void (*)(Form&), 7> kChanges = {
-    fold_later_instructions, describe_tools,        part_calls,  shorten_ids,
-    alternate_turns,         fold_all_instructions, tell_results};
+constexpr std::array<void (*)(Form&), 9> kChanges = {
+    fold_later_instructions,        describe_tools,        part_calls,   shorten_ids,          alternate_turns,
+    alternate_without_instructions, fold_all_instructions, tell_results, tell_results_by_turns};
 
 // One after another, beginning anew after each that changes what is wrong with the prompt.
 class Search {
@@ -204,7 +255,7 @@ class Search {
     options_.tools = form.tools.is_null() ? nullptr : &form.tools;
     try {
       std::string prompt = model_.render(form.messages, options_);
-      if (!loses_instructions(form.messages, prompt)) return prompt;
+      if (!loses_instructions(form.messages)) return prompt;
       wrong_ = "loses instructions";
     } catch (const Error& e) {
       wrong_ = e.what();
@@ -232,6 +283,26 @@ class Search {
   }
 
  private:
+  // Does the template leave some out? What they say may stand elsewhere in the prompt, and templates take words for
+  // themselves out of them (/no_think), so that only a mark shows it.
+  bool loses_instructions(ordered_json messages) {
+    constexpr const char* kAround = " \t\r\n";
+    std::vector<std::string> marks;
+    for (ordered_json& m : messages) {
+      auto& text = m["content"].get_ref<std::string&>();
+      if (!is(m, "system") || text.find_first_not_of(kAround) == text.npos) continue;
+      marks.push_back(random_id("instructions-"));
+      text += " " + marks.back();
+    }
+    if (marks.empty()) return false;
+    try {
+      const std::string prompt = model_.render(messages, options_);
+      return std::ranges::any_of(marks, [&](const std::string& mark) { return prompt.find(mark) == prompt.npos; });
+    } catch (const Error&) {  // of the marks alone
+      return false;
+    }
+  }
+
   engine::LanguageModel& model_;
   engine::RenderOptions options_;
   std::string wrong_;

@@ -228,5 +228,135 @@ TEST(TemplateForm, IdsAreShortenedAlikeInEveryTurn) {
   EXPECT_EQ(first, "Hi||" + id + "|A|" + id);
 }
 
+// What a template holds is what is seen of it: the words of an instruction may stand elsewhere.
+TEST(TemplateForm, InstructionsAreLeftOutAlsoWhereAnotherSaysTheSame) {
+  OtherModel other(
+      "{% if messages[0].role == 'system' %}{{ messages[0].content ~ '|' }}{% endif %}"
+      "{% for m in messages if m.role != 'system' %}{{ m.role ~ ':' ~ m.content ~ '|' }}{% endfor %}");
+  EXPECT_EQ(other.chat(R"({"max_tokens": 9, "messages": [{"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Stop?"}, {"role": "assistant", "content": "Yes."},
+    {"role": "system", "content": "Stop"}, {"role": "user", "content": "Go"}]})"),
+            "Be brief.|user:Stop?|assistant:Yes.|user:Stop\n\nGo|");
+}
+
+TEST(TemplateForm, ASingleLateInstructionIsNotLeftOut) {
+  OtherModel other(
+      "{% if messages[0].role == 'system' %}{{ messages[0].content ~ '|' }}{% endif %}"
+      "{% for m in messages if m.role != 'system' %}{{ m.role ~ ':' ~ m.content ~ '|' }}{% endfor %}");
+  EXPECT_EQ(other.chat(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Yes?"}, {"role": "system", "content": "Now."},
+    {"role": "user", "content": "Go", "name": "Ann"}]})"),
+            "user:Hi|assistant:Yes?|user:Now.\n\nGo|");
+}
+
+TEST(TemplateForm, ALoneInstructionOfATemplateWithoutThemBecomesTheUsers) {
+  OtherModel other(
+      "{% for m in messages if m.role != 'system' %}{{ m.role ~ m.name ~ ':' ~ m.content ~ '|' }}{% endfor %}");
+  EXPECT_EQ(other.chat(R"({"max_tokens": 9, "messages": [{"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi", "name": "Ann"}]})"),
+            "userAnn:Be brief.\n\nHi|");
+}
+
+TEST(TemplateForm, ASwitchThatTheTemplateTakesOutOfInstructionsIsNotLeftOut) {
+  OtherModel other(
+      "{% for m in messages %}{{ m.role ~ ':' }}{{ m.content | replace('/no_think', '') | trim if m.role == 'system' "
+      "else m.content }}|{% endfor %}");
+  EXPECT_EQ(other.chat(R"({"max_tokens": 9, "messages": [{"role": "system", "content": "Be /no_think brief."},
+    {"role": "user", "content": "Hi"}, {"role": "system", "content": "/no_think"}, {"role": "user", "content": "Go"}]})"),
+            "system:Be  brief.|user:Hi|system:|user:Go|");
+}
+
+// As Mistral's and Gemma's do it: whatever is neither instructions nor of a tool, by turns.
+constexpr const char* kByTurns =
+    "{% set ns = namespace(n=0) %}{% for m in messages if m.role != 'system' and m.role != 'tool' and not m.tool_calls "
+    "%}"
+    "{% if (m.role == 'user') != (ns.n % 2 == 0) %}{{ raise_exception('by turns') }}{% endif %}"
+    "{% set ns.n = ns.n + 1 %}{% endfor %}";
+constexpr const char* kStrictlyByTurns =
+    "{% for m in messages %}{% if m.role not in ['user', 'assistant'] or m.tool_calls or "
+    "(m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('by turns') }}{% endif %}{% endfor %}";
+
+TEST(TemplateForm, TurnsAlternateAndInstructionsThatAreTakenStay) {
+  OtherModel other(std::string(kByTurns) + kEach);
+  EXPECT_EQ(other.chat(R"({"max_tokens": 9, "messages": [{"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"}, {"role": "user", "content": "you"}, {"role": "assistant", "content": "Yes?"},
+    {"role": "system", "content": "Now."}, {"role": "user", "content": "Go"}]})"),
+            "system:Be brief.|user:Hi\n\nyou|assistant:Yes?|system:Now.|user:Go|");
+  EXPECT_EQ(other.chat(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"},
+    {"role": "system", "content": "Now."}, {"role": "user", "content": "Go"}]})"),
+            "user:Hi|system:Now.|assistant:|user:Go|");
+}
+
+TEST(TemplateForm, AnEmptyTurnStandsBetweenAResultAndTheUser) {
+  OtherModel other(std::string(kByTurns) + kEach);
+  EXPECT_EQ(other.chat(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "", "tool_calls": [
+      {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+    {"role": "tool", "tool_call_id": "a", "content": "A"}, {"role": "user", "content": "Go"}]})"),
+            "user:Hi|assistant:|tool:A|assistant:|user:Go|");
+}
+
+TEST(TemplateForm, InstructionsBetweenTurnsBecomeTheUsersWhereEverythingAlternates) {
+  OtherModel other(std::string(kStrictlyByTurns) + kEach);
+  EXPECT_EQ(other.chat(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"},
+    {"role": "system", "content": "Now."}, {"role": "user", "content": "Go"}]})"),
+            "user:Hi\n\nNow.\n\nGo|");
+}
+
+TEST(TemplateForm, OnlyTurnsOfNothingButTextAreJoined) {
+  OtherModel other(std::string(kByTurns) +
+                   "{% for m in messages %}{{ m.role ~ ':' ~ m.reasoning_content ~ m.content ~ '|' }}{% endfor %}");
+  EXPECT_EQ(other.chat(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Yes?", "refusal": null, "annotations": []},
+    {"role": "assistant", "content": "Well.", "refusal": null},
+    {"role": "assistant", "content": "No.", "reasoning_content": "Hm."}, {"role": "user", "content": "Go"}]})"),
+            "user:Hi|assistant:Yes?\n\nWell.|user:|assistant:Hm.No.|user:Go|");
+}
+
+constexpr const char* kWithoutTools =
+    "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}"
+    "{{ raise_exception('no such role') }}{% endif %}{% endfor %}";
+constexpr const char* kCallsAndResults = R"({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"},
+    {"role": "user", "content": "you"}, {"role": "assistant", "content": "Well.", "tool_calls": [
+      {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{\"x\": [1, \"y\"]}"}},
+      {"id": "b", "type": "function", "function": {"name": "g", "arguments": ""}}]},
+    {"role": "tool", "tool_call_id": "b", "content": "Now do B."}, {"role": "tool", "tool_call_id": "a", "content": "A"},
+    {"role": "user", "content": "Go"}, {"role": "assistant", "content": "Done."},
+    {"role": "tool", "name": "h", "content": "H"}]})";
+
+TEST(TemplateForm, CallsAndResultsAreToldWhereThereIsNoRoleForThem) {
+  const std::string rest =
+      "assistant:Well.\n\nCalled f with {\"x\":[1,\"y\"]}\n\nCalled g with {}|"
+      "user:Result of f: A\n\nResult of g: Now do B.\n\nGo|assistant:Done.|user:Result of h: H|";
+  EXPECT_EQ(OtherModel(std::string(kWithoutTools) + kEach).chat(kCallsAndResults), "user:Hi|user:you|" + rest);
+  EXPECT_EQ(OtherModel(std::string(kStrictlyByTurns) + kEach).chat(kCallsAndResults), "user:Hi\n\nyou|" + rest);
+}
+
+TEST(TemplateForm, ToolsAreDescribedWhereThatIsMissed) {
+  OtherModel other(
+      "{% for t in tools %}{% set f = t.function %}{% if f.description is not string or f.parameters is not mapping or "
+      "f.parameters.properties is not mapping %}{{ raise_exception('not described') }}{% endif %}"
+      "{{ f.name ~ ':' ~ f.description ~ f.parameters | tojson ~ '|' }}{% endfor %}");
+  EXPECT_EQ(other.chat(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], "tools": [
+    {"type": "function", "function": {"name": "f"}},
+    {"type": "function", "function": {"name": "g", "description": "G", "parameters": {"type": "object"}}}]})"),
+            "f:{\"type\": \"object\", \"properties\": {}}|g:G{\"type\": \"object\", \"properties\": {}}|");
+}
+
+TEST(TemplateForm, PartedCallsWithoutIdsAreFollowedByTheirResults) {
+  OtherModel other(
+      "{% for m in messages %}{{ m.role ~ ':' ~ m.content }}{% for c in m.tool_calls %}"
+      "{% if loop.length > 1 %}{{ raise_exception('one call') }}{% endif %}{{ c.function.name }}{% endfor %}|{% endfor "
+      "%}");
+  EXPECT_EQ(other.chat(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "", "tool_calls": [
+      {"type": "function", "function": {"name": "f", "arguments": "{}"}},
+      {"type": "function", "id": "", "function": {"name": "g", "arguments": "{}"}},
+      {"type": "function", "id": "c", "function": {"name": "h", "arguments": "{}"}}]},
+    {"role": "tool", "content": "F"}, {"role": "tool", "tool_call_id": "c", "content": "H"},
+    {"role": "tool", "content": "G"}, {"role": "tool", "tool_call_id": "d", "content": "D"}]})"),
+            "user:Hi|assistant:f|tool:F|assistant:g|tool:G|assistant:h|tool:H|tool:D|");
+}
+
 }  // namespace
 }  // namespace braid::serve
