@@ -31,7 +31,7 @@ class Huginn(Case):
             self.assertEqual(sum(row["asked"]), 4 * 16)
             self.assertAlmostEqual(row["accuracy"], sum(row["right"]) / 64)
         steps = {row["exit"]: row["steps"] for row in study["exits"]}
-        self.assertEqual(steps["never"], 32)
+        self.assertEqual(steps["off"], 32)
         for rule in ("kl", "latent", "entropy", "argmax"):
             self.assertTrue(1 <= steps[rule] < 32, steps)
         self.assertEqual(study["exits"][0]["accuracy"], study["depths"][-2]["accuracy"])  # both of 32 steps

@@ -70,9 +70,11 @@ bool cut_last_thought(ordered_json& messages, uint64_t hash) {
   const auto size = static_cast<double>(thought->end - thought->begin);
   const auto drawn = thought->begin + static_cast<size_t>(unit(hash, kPlace) * size);
   const std::string_view before(text.data() + thought->begin, drawn - thought->begin);
-  size_t kept = before.rfind('\n');
-  if (kept == before.npos) kept = before.rfind(' ');
-  kept = before.substr(0, kept == before.npos ? 0 : kept).find_last_not_of(kSpace) + 1;
+  size_t kept = 0;
+  for (const char stop : {'\n', ' '}) {
+    const size_t at = before.rfind(stop);
+    if (kept == 0 && at != before.npos) kept = before.substr(0, at).find_last_not_of(kSpace) + 1;
+  }
   if (kept == 0) return false;
   const bool own_line = text[thought->end - 1] == '\n';  // the tag that ends it; templates write that of a field
   text.replace(thought->begin + kept, thought->end - thought->begin - kept, own_line ? "\n" : "");

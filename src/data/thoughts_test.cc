@@ -77,9 +77,13 @@ TEST(Thoughts, EndAtALineOrASpace) {
     }
     EXPECT_EQ(ends, (std::set<std::string>{thought, "one", "one two", "one two\nthree vier f\xc3\xbcnf"})) << field;
   }
-  ordered_json own = {{{"role", "assistant"}, {"content", "<think>\none two three\n</think>\n\nanswer"}}};
-  while (!cut_last_thought(own, 5)) own[0]["content"] = "<think>\none two three four five\n</think>\n\nanswer";
-  EXPECT_TRUE(own[0]["content"].get<std::string>().ends_with("\n</think>\n\nanswer")) << own;
+  int cut = 0;
+  for (uint64_t hash = 0; hash < 50; ++hash) {  // the line end before the tag stays
+    ordered_json own = {{{"role", "assistant"}, {"content", "<think>\none two three\n</think>\n\nanswer"}}};
+    cut += cut_last_thought(own, hash);
+    EXPECT_TRUE(own[0]["content"].get<std::string>().ends_with("\n</think>\n\nanswer")) << own;
+  }
+  EXPECT_GT(cut, 10);
   ordered_json mentions = {{{"role", "assistant"}, {"content", "R1 writes <think> before and </think> after."}}};
   EXPECT_FALSE(cut_last_thought(mentions, 5));
   ordered_json none = {{{"role", "assistant"}, {"content", "answer"}}}, user = {{{"role", "user"}, {"content", "q"}}},
