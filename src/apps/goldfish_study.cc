@@ -12,16 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "apps/study.h"
 #include "data/generated.h"
 #include "data/shuffle.h"
 #include "engine/language_model.h"
 #include "engine/scheduler.h"
 #include "io/json.h"
 #include "io/token_file.h"
-#include "report/progress.h"
-#include "sys/interrupt.h"
-#include "train/language.h"
-#include "train/trainer.h"
 
 namespace braid::apps {
 namespace {
@@ -153,17 +150,9 @@ GoldfishOutcome train_arm(const GoldfishStudy& o, const GoldfishArm& arm) {
       fs::absolute(o.dir) / fmt::format("k{}{}{}", arm.k, arm.by_position ? "-place" : "", arm.canaries ? "" : "-none");
   const train::Recipe recipe = recipe_of(o, arm, corpus, write_corpus(o, documents, arm, corpus));
   GoldfishOutcome outcome;
-  {
-    Arena arena;
-    Ctx ctx{.arena = arena};
-    if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
-    train::Language language(recipe, ctx);
-    train::Trainer trainer(recipe, language, ctx);
-    report::Progress progress(fmt::format("training, {}", arm.name), recipe.steps);
-    trainer.train({.progress = [&](int64_t done) { progress.at(done); },
-                   .held_out = [&](const train::HeldOutLog& log) { outcome.loss = log.loss; }});
-  }
-  if (sys::caught_signal() != 0) return outcome;
+  const bool finished = train_for_study(recipe, o.threads, fmt::format("training, {}", arm.name),
+                                        {.held_out = [&](const train::HeldOutLog& log) { outcome.loss = log.loss; }});
+  if (!finished) return outcome;
   engine::LanguageModel model(recipe.out,
                               {.context = 2 * o.length, .sequences = 16, .threads = static_cast<int>(o.threads)});
   std::tie(outcome.exact, outcome.rouge) = recall(o, model.runner(), documents, 0);

@@ -7,14 +7,12 @@
 #include <numeric>
 #include <string>
 
+#include "apps/study.h"
 #include "data/generated.h"
 #include "engine/language_model.h"
 #include "engine/scheduler.h"
 #include "io/json.h"
-#include "report/progress.h"
 #include "sys/interrupt.h"
-#include "train/language.h"
-#include "train/trainer.h"
 
 namespace braid::apps {
 namespace {
@@ -117,14 +115,7 @@ double HopCounts::accuracy(int64_t hops) const {
 }
 
 bool train_arm(const HuginnStudy& o, const HuginnArm& arm) {
-  const train::Recipe recipe = recipe_of(o, arm);
-  Arena arena;
-  Ctx ctx{.arena = arena};
-  if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
-  train::Language language(recipe, ctx);
-  train::Trainer trainer(recipe, language, ctx);
-  report::Progress progress(fmt::format("training, {}", arm.name), recipe.steps);
-  return trainer.train({.progress = [&](int64_t done) { progress.at(done); }}) == train::Outcome::finished;
+  return train_for_study(recipe_of(o, arm), o.threads, fmt::format("training, {}", arm.name));
 }
 
 HopCounts count_right(const HuginnStudy& o, const HuginnArm& arm, int64_t steps, engine::Exit exit) {

@@ -14,6 +14,7 @@
 #include "apps/commands.h"
 #include "apps/goldfish_study.h"
 #include "apps/model_args.h"
+#include "apps/study.h"
 #include "io/atomic_file.h"
 #include "report/curve.h"
 #include "report/table.h"
@@ -95,11 +96,7 @@ int repro_goldfish(const GoldfishArgs& o) {
   check_range("--background", o.study.background, 1, 1000000);
   check_range("--length", o.study.length, 8, 128);
   check_range("--threads", o.study.threads, 0, 1024);
-  io::check_parent(o.study.dir);
-  io::check_new_folder(o.study.dir);
-  fs::create_directory(o.study.dir);
-  sys::catch_requests_to_stop();
-  sys::end_at_second_interrupt();
+  begin_study(o.study.dir);
   write_held_out(o.study);
   std::vector<GoldfishOutcome> outcomes;
   for (const GoldfishArm& arm : kArms) {

@@ -17,6 +17,7 @@
 #include "apps/commands.h"
 #include "apps/huginn_study.h"
 #include "apps/model_args.h"
+#include "apps/study.h"
 #include "io/atomic_file.h"
 #include "report/curve.h"
 #include "report/table.h"
@@ -136,11 +137,7 @@ int repro_huginn(const ReproHuginnArgs& o) {
   check_range("--steps", o.study.steps, 1, 1000000);
   check_range("--rows", o.study.rows, 4, 1000000);
   check_range("--threads", o.study.threads, 0, 1024);
-  io::check_parent(o.study.dir);
-  io::check_new_folder(o.study.dir);
-  fs::create_directory(o.study.dir);
-  sys::catch_requests_to_stop();
-  sys::end_at_second_interrupt();
+  begin_study(o.study.dir);
   const std::optional<Outcome> r = measure(o.study);
   if (!r) return 128 + sys::caught_signal();
   write_files(o.study, *r);

@@ -12,6 +12,7 @@
 #include "apps/commands.h"
 #include "apps/model_args.h"
 #include "apps/shfl_bw_study.h"
+#include "apps/study.h"
 #include "io/atomic_file.h"
 #include "io/ordered_json.h"
 #include "report/curve.h"
@@ -163,11 +164,7 @@ int repro_shfl_bw(ReproShflBwArgs o) {
     study.valid = 24;
     study.samples = study.held_out = 4;
   }
-  io::check_parent(study.dir);
-  io::check_new_folder(study.dir);
-  fs::create_directory(study.dir);
-  sys::catch_requests_to_stop();
-  sys::end_at_second_interrupt();
+  begin_study(study.dir);
   std::optional<report::Progress> progress;
   const auto stage = [&](const char* name) {
     progress.reset();

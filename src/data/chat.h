@@ -22,7 +22,7 @@ struct Example {
 
 // `line` is an object with `messages`; its other members (tools, enable_thinking, ...) and those of
 // `chat_template_kwargs` are variables of the template. Error when there is no answer to learn, or the template
-// refuses, or has no switch for the thoughts that it is to lose.
+// refuses, or has no switch to turn thinking off where thoughts are stripped.
 std::vector<Example> examples_of(const nlohmann::ordered_json& line, const text::ChatTemplate& chat,
                                  const text::Tokenizer& tokenizer, const std::string& where,
                                  Thoughts thoughts = Thoughts::whole, uint64_t hash = 0);

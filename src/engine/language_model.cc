@@ -166,10 +166,10 @@ grammar::Grammars& LanguageModel::grammars() {
 }
 
 grammar::CallForm LanguageModel::call_form() {
-  (void)chat_template();
-  if (template_->mentions("<TOOLCALL>")) return grammar::CallForm::list;
-  if (template_->mentions("<function=")) return grammar::CallForm::xml;
-  const bool bare = !template_->mentions("<tool_call>") && template_->mentions("{\"name\": function name");
+  const text::ChatTemplate& chat = chat_template();
+  if (chat.mentions("<TOOLCALL>")) return grammar::CallForm::list;
+  if (chat.mentions("<function=")) return grammar::CallForm::xml;
+  const bool bare = !chat.mentions("<tool_call>") && chat.mentions("{\"name\": function name");
   return bare ? grammar::CallForm::bare : grammar::CallForm::json;
 }
 

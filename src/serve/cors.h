@@ -1,4 +1,5 @@
-// Pages of other origins (CORS): a browser lets them read an answer only if it says so. Off unless origins are named.
+// Pages of other origins (CORS): a browser lets them read an answer only if its headers name them. Off unless origins
+// are given.
 #pragma once
 #include <httplib.h>
 

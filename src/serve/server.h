@@ -15,7 +15,7 @@ namespace braid::serve {
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 8080;                     // 0: any that is free
-  std::vector<std::string> origins{};  // whose pages may use the server beside its own; * for all
+  std::vector<std::string> origins{};  // other origins whose pages may use the server; *: all
   std::string key{};                   // that requests must have (Bearer or x-api-key); empty: none
   int64_t parallel = 4, queue = 100;   // requests that are answered at a time, and that may wait; others get 429
   std::string cache_file{};            // where cached prefixes are kept from one process to the next; empty: nowhere

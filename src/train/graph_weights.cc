@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/philox.h"
+#include "data/content.h"
 #include "data/shuffle.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
@@ -254,15 +255,12 @@ std::vector<int32_t> Epochs::batch(int64_t batch, int64_t step) {
 
 Facts::value_type content_of(const graph::GraphData& data) {
   uint64_t hash = 0;
-  const auto mix = [&hash](const auto& list) {
-    hash = data::mix(hash, list.size());
-    for (const auto value : list) hash = data::mix(hash, static_cast<uint64_t>(value));
-  };
-  for (const std::vector<float>* x : {&data.x, &data.x_dst})
-    hash = data::mix(hash, weight_hash(*x, sys::default_threads()));
-  mix(data.y);
-  mix(data.train);
-  mix(data.begin);
+  const auto add = [&hash](uint64_t of) { hash = data::mix(hash, of); };
+  for (const std::vector<float>* x : {&data.x, &data.x_dst}) add(weight_hash(*x, sys::default_threads()));
+  const auto bytes = [](const auto& list) { return data::hash_of(std::as_bytes(std::span(list))); };
+  add(bytes(data.y));
+  add(bytes(data.train));
+  add(bytes(data.begin));
   return {kContent, fmt::format("\"{:016x}\"", hash)};
 }
 

@@ -156,7 +156,7 @@ class OpenAI(Clients):
                 self.assertEqual(echo.text[offset:offset + len(token)], token)
 
     def test_late_errors(self):
-        """A server that is stopped in mid-stream says so in a form that the package reads."""
+        """A server that is stopped in mid-stream sends an error event that the package parses."""
         def stopped(ask):
             server = Server("--grace", 0, model="tiny")
             url = f"http://127.0.0.1:{server.port}"
