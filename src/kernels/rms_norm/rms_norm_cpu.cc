@@ -27,7 +27,8 @@ HWY_INLINE FloatVec gated(FloatTag d, const X* x, const Z* z, int64_t i, int64_t
   return hn::Mul(v, sigmoid_times(d, gate, gate));
 }
 
-// 1 / sqrt(mean(v^2) + eps) with FP64 sums: its error multiplies every channel, and the pass waits for memory anyway.
+// 1 / sqrt(mean(v^2) + eps) with FP64 sums: its error multiplies every channel. They cost 6 to 10% of the op in L2 (Zen
+// 4, rms_norm_bench), tens of nanoseconds per row of 2,688.
 template <class X, class Z>
 float reciprocal_root(const X* x, const Z* z, int64_t size, float eps) {
   const FloatTag d;
