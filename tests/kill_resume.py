@@ -99,7 +99,7 @@ def kill(recipe, out, words, after, delay, victim):
 
 
 def attempt(recipe, root, words, seconds, chance, between):
-    """A killed run: its folder, its last step, and the step of its newest checkpoint."""
+    """A killed run: its folder, its last step, and the step of its newest checkpoint, 0 if a copy died before the first was whole."""
     for i in range(AGAIN):
         out = root / f"{len(list(root.iterdir()))}"
         after = EVERY * chance.randrange(1, STEPS // EVERY) + 1 if between else chance.randrange(EVERY + 1, STEPS - 1)
@@ -107,7 +107,7 @@ def attempt(recipe, root, words, seconds, chance, between):
         last = kill(recipe, out, words, after, delay, chance.randrange(RANKS))
         if last is None:
             continue
-        saved = checkpoints(out)[-1]
+        saved = max(checkpoints(out), default=0)
         if not saved <= last < STEPS:
             sys.exit(f"killed after step {last}, and the newest checkpoint is {saved}")
         if last > saved or not between:
