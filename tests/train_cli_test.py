@@ -248,6 +248,8 @@ class Train(TrainCase):
                      "preference.beta = 0.5 does nothing without preference.kind", "rollout.tokens = 9 does nothing without rollout.environments",
                      "policy.kl = 0.1 does nothing without policy.advantage", "loop.sigma = 0.7 does nothing without a model of recurrent depth"):
             self.assertIn(says, idle)
+        idle = self.trained("data.hops=3", "data.branch=2", "data.path=none", "--dry-run").stderr
+        self.assertEqual(idle, "data.hops = 3 does nothing without data.kind = hops\ndata.path does nothing: data.kind = markov is generated\n")
         self.assertIn("wsd without schedule.decay", self.trained("schedule.kind=wsd", "--dry-run").stderr)
 
     def test_a_log_on_a_full_device_is_one_line(self):

@@ -29,7 +29,7 @@ struct PlanArgs {
   plan::Cut cut() const { return {.tensor = tensor, .sequence = sequence}; }
 };
 
-// Bytes per token of all blocks of one kind.
+// Bytes per token of all blocks of one kind, those of a loop as often as gradients pass them.
 struct Row {
   int64_t count = 0;
   double none = 0, chosen = 0, common = 0, common_selective = 0;
@@ -72,15 +72,17 @@ void check_divides(const models::Config& config, int64_t ranks) {
 std::map<char, Row> rows_of(const models::Config& config, const PlanArgs& o, Kind kind) {
   const auto bytes = plan::ElementBytes::of(o.dtype == "bf16" ? DType::bf16 : DType::f32);
   std::map<char, Row> rows;
-  for (const models::LayerSpec& layer : config.layers) {
-    for (const models::PartSpec& part : layer.parts) {
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const int64_t passes = plan::saving_passes(config, i);
+    const auto times = static_cast<double>(passes);
+    for (const models::PartSpec& part : config.layers[i].parts) {
       Row& row = rows[letter_of(part.block)];
       const auto ours = plan::braid_saves(part, config, bytes), common = plan::common_saves(part, config);
-      ++row.count;
-      row.none += bytes_per_token(ours, Kind::none, o.cut());
-      row.chosen += bytes_per_token(ours, kind, o.cut());
-      row.common += bytes_per_token(common, Kind::none, o.cut());
-      row.common_selective += bytes_per_token(common, Kind::selective, o.cut());
+      row.count += passes;
+      row.none += times * bytes_per_token(ours, Kind::none, o.cut());
+      row.chosen += times * bytes_per_token(ours, kind, o.cut());
+      row.common += times * bytes_per_token(common, Kind::none, o.cut());
+      row.common_selective += times * bytes_per_token(common, Kind::selective, o.cut());
     }
   }
   return rows;
@@ -154,6 +156,10 @@ void print(const models::Config& config, const PlanArgs& o, const ordered_json& 
                number(r.common / n), number(r.common_selective / n), whole(r.chosen * tokens)});
   }
   fmt::print("{}\n", table.plain());
+  fmt::print(
+      "M Mamba-2, * attention, - MLP, E experts; B/token: what a token saves for the backward pass, then under\n"
+      "--recompute, and by the usual count of two bytes a value; all: of the {:.0f} tokens\n{}\n",
+      tokens, config.loop ? fmt::format("layers of the loop count {} times\n", config.loop->backward_steps) : "");
   const auto line = [](const char* what, const ordered_json& bytes) {
     fmt::print("{:<28} {:>10}\n", what, whole(bytes.get<double>()));
   };

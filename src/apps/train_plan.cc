@@ -19,6 +19,7 @@
 #include "sys/error.h"
 #include "sys/memory.h"
 #include "sys/roofs.h"
+#include "train/depth.h"
 #include "train/origin.h"
 #include "train/rehearsal.h"
 #include "train/rollout.h"
@@ -74,13 +75,10 @@ void activations(const train::Recipe& recipe, const models::Config& config, int6
   const auto total = static_cast<double>(plan.arena.bytes);
   if (kind == Recompute::Kind::fit) return memory.row("activations, gradients in flight, workspace", total);
   const auto bytes = plan::ElementBytes::of(train::numerics_of(recipe).products);
-  std::map<char, double> saved;
-  for (const models::LayerSpec& layer : config.layers) {
-    for (const models::PartSpec& part : layer.parts)
-      saved[letter_of(part.block)] += plan::bytes_per_token(plan::braid_saves(part, config, bytes), kind);
-  }
+  models::Config trained = config;
+  if (config.loop) trained.loop = train::loop_of(recipe, *config.loop);
   double left = total;
-  for (const auto& [letter, per_token] : saved) {
+  for (const auto& [letter, per_token] : plan::saved_by_letter(trained, bytes, kind)) {
     const double kept = per_token * static_cast<double>(tokens);
     memory.row(fmt::format("activations, {}", name_of_letter(letter)), kept);
     left -= kept;

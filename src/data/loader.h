@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/batch.h"
@@ -88,6 +89,12 @@ class Loader {
   std::vector<Part> parts_;
   std::vector<std::string> notes_;
 };
+
+// Is this a kind that reads no files?
+bool is_generated(const std::string& kind);
+
+// Is a part of it of this kind? Error if nothing says of which kind a part is.
+bool has_kind(const DataSpec& spec, std::string_view kind);
 
 // Is every row a pair of answers, or an answer?
 bool has_answers(const DataSpec& spec);

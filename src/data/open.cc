@@ -25,14 +25,10 @@ void check_range(const char* word, int64_t value, int64_t max) {
     fail(word, {.what = "is out of range", .got = std::to_string(value), .expected = fmt::format("1 to {}", max)});
 }
 
-bool generated(const std::string& kind) {
-  return std::find(std::find(kKinds.begin(), kKinds.end(), "markov"), kKinds.end(), kind) != kKinds.end();
-}
-
 // The kind of a part. A part of a blend may be a generated source by name, unless a file has that name.
 std::string kind_for(const DataSpec& spec, const std::string& path) {
   if (!spec.kind.empty()) return spec.kind;
-  return generated(path) && !fs::exists(path) ? path : kind_of(path);
+  return is_generated(path) && !fs::exists(path) ? path : kind_of(path);
 }
 
 // The stored value, with which `asked` must agree unless it is 0.
@@ -83,7 +79,7 @@ class Opener {
                          .expected = fmt::format("{}", fmt::join(kKinds, ", ")),
                          .hint = sys::nearest(spec_.kind, kKinds)});
     }
-    if (spec_.path.empty() == spec_.blend.empty() && !generated(spec_.kind))
+    if (spec_.path.empty() == spec_.blend.empty() && !is_generated(spec_.kind))
       fail("data", {.what = "no path, or a path and a blend", .expected = "'path', or tables [[data.blend]]"});
     if (!(spec_.validation >= 0 && spec_.validation < 1))
       fail("data.validation",
@@ -116,7 +112,7 @@ class Opener {
       part.source = answers(kind, path, part.where);
     } else {
       check_range("length", loader_.rules_.length, kLengthMax);
-      if (generated(kind)) {
+      if (is_generated(kind)) {
         part.source = make_generated(kind, spec_.generator, loader_.rules_, spec_.seed);
       } else {
         conversations_ = conversations_ || kind == "jsonl";
@@ -210,23 +206,18 @@ Loader open(const DataSpec& spec, const Language& language) { return Opener(spec
 
 bool has_answers(const DataSpec& spec) { return spec.kind == "preference" || spec.kind == "rollouts"; }
 
-namespace {
-
-template <class Is>
-bool any_kind(const DataSpec& spec, Is&& is) {
-  const auto of = [&](const std::string& path) { return is(kind_for(spec, path)); };
-  return spec.blend.empty() ? of(spec.path) : std::ranges::any_of(spec.blend, of, &BlendPart::path);
+bool is_generated(const std::string& kind) {
+  return std::find(std::find(kKinds.begin(), kKinds.end(), "markov"), kKinds.end(), kind) != kKinds.end();
 }
 
-}  // namespace
-
-bool has_batches(const DataSpec& spec) {
-  return any_kind(spec, [](const std::string& kind) { return kind == "ids"; });
+bool has_kind(const DataSpec& spec, std::string_view kind) {
+  const auto is = [&](const std::string& path) { return kind_for(spec, path) == kind; };
+  return spec.blend.empty() ? is(spec.path) : std::ranges::any_of(spec.blend, is, &BlendPart::path);
 }
 
-bool reads_text(const DataSpec& spec) {
-  return any_kind(spec, [](const std::string& kind) { return kind == "text" || kind == "jsonl"; });
-}
+bool has_batches(const DataSpec& spec) { return has_kind(spec, "ids"); }
+
+bool reads_text(const DataSpec& spec) { return has_kind(spec, "text") || has_kind(spec, "jsonl"); }
 
 Loader open(const DataSpec& spec, const fs::path& folder, int64_t vocabulary) {
   // Answers may be given as text or as ids: a tokenizer is read if there is one.

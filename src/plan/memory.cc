@@ -130,6 +130,11 @@ std::vector<Saved> braid_saves(const models::PartSpec& part, const models::Confi
   return saves.list;
 }
 
+int64_t saving_passes(const models::Config& config, size_t i) {
+  const bool looped = config.loop && i >= config.loop->begin && i < config.loop->end;
+  return looped ? config.loop->backward_steps : 1;
+}
+
 std::vector<Saved> common_saves(const models::PartSpec& part, const models::Config& config) {
   CommonSaves saves{in_double(config.hidden), {}};
   std::visit(saves, part.block);
@@ -183,6 +188,17 @@ double bytes_per_token(const std::vector<Saved>& saved, Recompute::Kind recomput
     sum += saved[i].bytes / (saved[i].split || cut.sequence ? in_double(cut.tensor) : 1.0);
   }
   return sum;
+}
+
+std::map<char, double> saved_by_letter(const models::Config& config, const ElementBytes& bytes,
+                                       Recompute::Kind recompute) {
+  std::map<char, double> saved;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    for (const models::PartSpec& part : config.layers[i].parts)
+      saved[letter_of(part.block)] +=
+          in_double(saving_passes(config, i)) * bytes_per_token(braid_saves(part, config, bytes), recompute);
+  }
+  return saved;
 }
 
 }  // namespace braid::plan

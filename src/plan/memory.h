@@ -10,6 +10,7 @@
 // Selective recomputation frees what is `cheap`; full retains only a block's input.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -44,11 +45,16 @@ struct Saved {
 
 std::vector<Saved> braid_saves(const models::PartSpec& part, const models::Config& config, const ElementBytes& bytes);
 std::vector<Saved> common_saves(const models::PartSpec& part, const models::Config& config);
+// How often a step of training passes layer `i` and saves what gradients need: more than once in a loop.
+int64_t saving_passes(const models::Config& config, size_t i);
 // Empty for other blocks than attention and MLP. `length`: of a sequence.
 std::vector<Saved> classic_saves(const models::PartSpec& part, const models::Config& config, int64_t length);
 
 // Bytes per token and rank. A budget (`fit`) has no formula: it counts as `none`.
 double bytes_per_token(const std::vector<Saved>& saved, Recompute::Kind recompute, const Cut& cut = {});
+// Of all blocks by their letter, on one rank.
+std::map<char, double> saved_by_letter(const models::Config& config, const ElementBytes& bytes,
+                                       Recompute::Kind recompute);
 
 // The shapes of 2205.05198: GPT with stored softmax, sequences of 2,048, tensor parallelism over 8.
 struct PaperShape {

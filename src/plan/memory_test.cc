@@ -58,6 +58,15 @@ struct Case {
   char letter;
 };
 
+TEST(Memory, LayersOfALoopSaveInEveryStepWithGradients) {
+  models::Config config = preset("gpt2-124m");
+  const ElementBytes bytes = ElementBytes::of(DType::f32);
+  const std::map<char, double> once = saved_by_letter(config, bytes, Kind::none);
+  config.loop = models::LoopSpec{.begin = 3, .end = 9, .prefix = "", .norm = "", .steps = 32, .backward_steps = 5};
+  for (const auto& [letter, saved] : saved_by_letter(config, bytes, Kind::none))
+    EXPECT_DOUBLE_EQ(saved, once.at(letter) / 12 * (6 + 6 * 5)) << letter;
+}
+
 TEST(Memory, TheArenaAsksForWhatTheModelSays) {
   constexpr Case kCases[] = {{"nemotron-3-nano-30b-a3b", 'M'},
                              {"nemotron-3-nano-30b-a3b", '*'},

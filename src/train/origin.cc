@@ -217,11 +217,26 @@ void note_tables(const Recipe& recipe, const models::Config& config, std::vector
   }
 }
 
+// Of sources that the data are not drawn from.
+void note_sources(const Recipe& recipe, std::vector<std::string>& lines) {
+  const std::map<std::string_view, const char*> readers = {{"data.branch", "markov"},   {"data.depth", "pcfg"},
+                                                           {"data.rules", "pcfg"},      {"data.pairs", "recall"},
+                                                           {"data.modulus", "modular"}, {"data.hops", "hops"}};
+  for (const auto& [word, value] : changed_words(recipe)) {
+    const auto reader = readers.find(word);
+    if (reader != readers.end() && !data::has_kind(recipe.data, reader->second))
+      lines.push_back(fmt::format("{} = {} does nothing without data.kind = {}", word, value, reader->second));
+  }
+  if (data::is_generated(recipe.data.kind) && !recipe.data.path.empty())
+    lines.push_back(fmt::format("data.path does nothing: data.kind = {} is generated", recipe.data.kind));
+}
+
 }  // namespace
 
 std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& config) {
   std::vector<std::string> lines = idle_words(recipe);
   note_tables(recipe, config, lines);
+  note_sources(recipe, lines);
   bool routes = false, selects = false;
   models::each_part(config, [&](const models::PartSpec& part) {
     const auto* moe = std::get_if<nn::MoeSpec>(&part.block);

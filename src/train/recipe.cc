@@ -288,17 +288,6 @@ std::string nearest_word(const std::string& path, const std::vector<std::string>
   return dot == std::string::npos ? "" : sys::nearest(path.substr(0, dot), list);
 }
 
-// Before they are merged into the file's words, which errors would name. Keys inside a word are the word's own.
-void refuse_unknown_overrides(std::span<const std::string> overrides, const std::vector<std::string>& words) {
-  for (const std::string& o : overrides) {
-    const std::string path = o.substr(0, o.find('='));
-    const auto holds = [&](const std::string& word) { return path == word || path.starts_with(word + "."); };
-    if (o.find('=') == std::string::npos || is_table(path, words) || std::any_of(words.begin(), words.end(), holds))
-      continue;
-    fail("command line", {.what = "unknown key " + printable(path), .hint = nearest_word(path, words)});
-  }
-}
-
 // A key is known when it is a word, or a table of words.
 void refuse_unknown(const io::Json& at, const std::string& prefix, const std::vector<std::string>& words) {
   for (const auto& [key, value] : at.members()) {
@@ -487,11 +476,8 @@ Recipe read_recipe(const io::Json& root) {
 }
 
 Recipe read_recipe(const std::filesystem::path& file, std::span<const std::string> overrides) {
-  Recipe recipe;
-  std::vector<std::string> words;
-  each_word(recipe, Names{words});
-  refuse_unknown_overrides(overrides, words);
-  recipe = read_recipe(io::read_toml(file, overrides));
+  read_recipe(io::parse_toml("", "command line", overrides));  // whose mistakes are not the file's
+  Recipe recipe = read_recipe(io::read_toml(file, overrides));
   std::error_code none;
   const bool a_file = std::filesystem::is_regular_file(file, none);  // not a pipe, whose folder says nothing
   resolve_paths(recipe, a_file ? file.parent_path() : std::filesystem::path(), overrides);
