@@ -254,6 +254,16 @@ class Refusals(Case):
         self.assertEqual(alone["timings"]["draft_n"], 0)  # nothing repeats
         self.assertGreater(drafted["timings"]["draft_n"], 0)
 
+    def test_info_tells_the_loop(self):
+        folder = ROOT / "tests" / "data" / "huginn"
+        config = json.loads((folder / "config.json").read_text())
+        first = config["n_layers_in_prelude"]
+        last = first + config["n_layers_in_recurrent_block"] - 1
+        self.assertEqual(json.loads(braid("info", folder, "--json").stdout)["loop"],
+                         {"layers": [first, last], "steps": config["mean_recurrence"], "backward_steps": config["mean_backprop_depth"]})
+        self.assertIn(f"layers {first} to {last}, {config['mean_recurrence']} times", braid("info", folder).stdout)
+        self.assertIsNone(json.loads(braid("info", "tiny", "--json").stdout)["loop"])
+
     def test_run_takes_a_conversation(self):
         file = self.new_folder() / "messages.json"
         file.write_text(json.dumps([{"role": "user", "content": "What is 17 + 25?"},

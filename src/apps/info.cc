@@ -108,6 +108,11 @@ ordered_json describe(const models::ConfigSource& source, const models::Config& 
   const models::Parameters n = models::count_parameters(config);
   const models::SequenceValues v = models::count_sequence(config);
   const Stored stored = stored_at(source.path);
+  ordered_json loop;  // null without one
+  if (config.loop)
+    loop = {{"layers", {config.loop->begin, config.loop->end - 1}},
+            {"steps", config.loop->steps},
+            {"backward_steps", config.loop->backward_steps}};
   return {{"name", source.name},
           {"architecture", config.architecture},
           {"family", config.family},
@@ -118,6 +123,7 @@ ordered_json describe(const models::ConfigSource& source, const models::Config& 
           {"context", config.positions_max},
           {"tied_head", config.tied},
           {"blocks", describe_blocks(config)},
+          {"loop", loop},
           {"parameters",
            {{"total", n.total},
             {"active", n.active},
@@ -156,6 +162,9 @@ void print_text(const ordered_json& j) {
     fmt::print("  {} x {:<4}  {:<9}  {}\n", text(block["letter"]), number(block["count"]), text(block["shape"]["kind"]),
                shape);
   }
+  if (const ordered_json& loop = j["loop"]; !loop.is_null())
+    fmt::print("loop        layers {} to {}, {} times; in training {} with gradients\n", number(loop["layers"][0]),
+               number(loop["layers"][1]), number(loop["steps"]), number(loop["backward_steps"]));
   fmt::print("width       {}, vocabulary {}{}, context {}\n", number(j["hidden"]), number(j["vocabulary"]),
              j["tied_head"].get<bool>() ? " (head tied to it)" : "", number(j["context"]));
   const ordered_json& n = j["parameters"];
