@@ -1,5 +1,6 @@
 // Pieces of activations. Re-included once per target, as math/vec-inl.h.
 //   sigmoid_times(d, z, v) = v / (1 + e^-z)     NaN if v is, but 0 if only z is: multiply by z too
+//   exp_or_nan(d, v) = e^v for v <= 88           NaN if v is: Highway's 0 would hide a failed run
 //   positive_part(d, v) = max(v, 0), at_least(d, low, v) and at_most(d, high, v): NaN if v is
 // Highway's Max and Min of NaN are as in hardware, on x86 the second operand: this uses comparisons instead.
 #if defined(BRAID_MATH_ACT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -21,6 +22,12 @@ HWY_INLINE hwy::HWY_NAMESPACE::VFromD<Tag> sigmoid_times(Tag d, hwy::HWY_NAMESPA
                                                          hwy::HWY_NAMESPACE::VFromD<Tag> v) {
   namespace hn = hwy::HWY_NAMESPACE;
   return hn::Div(v, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Min(hn::Neg(z), hn::Set(d, 88.0f)))));
+}
+
+template <class Tag>
+HWY_INLINE hwy::HWY_NAMESPACE::VFromD<Tag> exp_or_nan(Tag d, hwy::HWY_NAMESPACE::VFromD<Tag> v) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, v));
 }
 
 template <class Tag>

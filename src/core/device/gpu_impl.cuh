@@ -13,6 +13,7 @@ namespace braid {
 struct GpuProductKey {
   int64_t tokens, rows, depth, x_stride, w_stride, y_stride;
   DType in, out;
+  uint32_t x_alignment, w_alignment, y_alignment;
   auto operator<=>(const GpuProductKey&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/device/gpu.h"
@@ -47,6 +48,13 @@ class Layout {
   cublasLtMatrixLayout_t layout_ = nullptr;
 };
 
+// Bytes, a power of two up to the widest load, that divide the address: an algorithm may read in pieces as wide.
+uint32_t alignment_of(const std::byte* data) {
+  constexpr uintptr_t kWidest = 16;
+  const auto address = reinterpret_cast<uintptr_t>(data) | kWidest;
+  return static_cast<uint32_t>(address & (~address + 1));
+}
+
 // y^T = w x^T.
 struct LtProduct {
   const View& x;
@@ -86,6 +94,14 @@ struct LtProduct {
     cuda_check(cublasLtMatmulPreferenceCreate(&preference), "no preference");
     const auto bytes = static_cast<size_t>(GpuRuntime::Impl::kWorkspace);
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes));
+    for (const auto& [what_of, data] : {std::pair<cublasLtMatmulPreferenceAttributes_t, const std::byte*>{
+                                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, w.data},
+                                        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, x.data},
+                                        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, y.data},
+                                        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, y.data}}) {
+      const uint32_t least = alignment_of(data);
+      cublasLtMatmulPreferenceSetAttribute(preference, what_of, &least, sizeof(least));
+    }
     std::array<cublasLtMatmulHeuristicResult_t, kCandidates> found;
     int count = 0;
     const cublasStatus_t status =
@@ -180,7 +196,17 @@ void GpuRuntime::product(const View& x, const View& w, const MutView& y) {
         to_string(x.shape), to_string(w.shape), to_string(y.shape));
   if (x.dim(0) == 0) return;
   const LtProduct product(*impl_, x, w, y);
-  const GpuProductKey key{x.dim(0), w.dim(0), x.dim(1), x.strides[0], w.strides[0], y.strides[0], x.dtype, y.dtype};
+  const GpuProductKey key{x.dim(0),
+                          w.dim(0),
+                          x.dim(1),
+                          x.strides[0],
+                          w.strides[0],
+                          y.strides[0],
+                          x.dtype,
+                          y.dtype,
+                          alignment_of(x.data),
+                          alignment_of(w.data),
+                          alignment_of(y.data)};
   auto found = impl_->algorithms.find(key);
   if (found == impl_->algorithms.end()) found = impl_->algorithms.emplace(key, fastest(product)).first;
   cuda_check(product.run(found->second), "a product failed");

@@ -87,11 +87,14 @@ float store_row(const From* from, float factor, To* to, int64_t n) {
       const float v = std::abs(to_float(from[i]));
       amax = v <= amax ? amax : v;
     }
-    const float scale = amax / kCodeMax;
+    const float scale = amax / kCodeMax;  // of subnormal values rounded so coarsely that a quotient may exceed it
+    constexpr double limit = kCodeMax;
     for (int64_t i = 0; i < n; ++i) {
       const double quotient = static_cast<double>(to_float(from[i])) / static_cast<double>(scale);
       // Codes of a row that is not finite stay NaN, by its scale.
-      to[i] = scale > 0 && std::isfinite(scale) ? static_cast<int8_t>(std::nearbyint(quotient)) : int8_t{0};
+      to[i] = scale > 0 && std::isfinite(scale)
+                  ? static_cast<int8_t>(std::nearbyint(std::clamp(quotient, -limit, limit)))
+                  : int8_t{0};
     }
     return scale;
   } else {
@@ -301,6 +304,10 @@ void check_pages(const char* op, const SeqMap* seqs, const View& table, const Vi
   }
 }
 
+void check_heads(const char* op, int64_t heads, int64_t groups) {
+  CHECK(groups > 0 && heads % groups == 0, "{}: {} heads in {} groups", op, heads, groups);
+}
+
 void check_codes(const char* op, const View& pages, const View& scales) {
   const bool known = pages.dtype == DType::f32 || pages.dtype == DType::bf16 || pages.dtype == DType::f8_e4m3 ||
                      pages.dtype == DType::i8;
@@ -311,6 +318,7 @@ void check_codes(const char* op, const View& pages, const View& scales) {
 }
 
 void check_fwd(const AttentionFwd& op) {
+  check_heads(AttentionFwd::name, op.q.dim(1), op.k_pages.dim(2));
   if (op.keys) {
     CHECK(op.seqs && !op.page_table, "{}: keys and a page table", AttentionFwd::name);
     check_keys(AttentionFwd::name, *op.seqs, *op.keys, op.k_pages.dim(0) * op.k_pages.dim(1));
@@ -322,6 +330,7 @@ void check_fwd(const AttentionFwd& op) {
 }
 
 void check_sequences(const AttentionBwd& op) {
+  check_heads(AttentionBwd::name, op.q.dim(1), op.k.dim(1));
   CHECK(op.seqs, "{}: no sequence map", AttentionBwd::name);
   CHECK(op.seqs->tokens() <= op.q.dim(0), "{}: {} tokens in the map, {} rows", AttentionBwd::name, op.seqs->tokens(),
         op.q.dim(0));

@@ -625,6 +625,28 @@ TEST(KvStore, CodesOfOneByteKeepTheirRow) {
   EXPECT_TRUE(std::isnan(element(codes.view(), 4 * kWidth + 5) * element(scales.view(), 4)));
 }
 
+// The scale of such a row is a multiple of the least number: quotients may exceed the codes.
+TEST(KvStore, CodesOfSubnormalRowsKeepTheirSigns) {
+  const SeqMap map = SeqMap::one(1, 0, 0);
+  const int32_t page_0 = 0;
+  TestTensor k(DType::f32, {1, 1, 2}, 1), codes(DType::i8, {1, 1, 1, 2}, 2), scales(DType::f32, {1, 1, 1}, 3),
+      other(DType::i8, {1, 1, 1, 2}, 4), other_scales(DType::f32, {1, 1, 1}, 5);
+  set_element(k.mut(), 0, std::ldexp(190, -149));
+  set_element(k.mut(), 1, std::ldexp(-190, -149));
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, KvStore{.k = k.view(),
+                   .v = k.view(),
+                   .k_pages = codes.mut(),
+                   .v_pages = other.mut(),
+                   .k_scales = scales.mut(),
+                   .v_scales = other_scales.mut(),
+                   .page_table = view_of(&page_0, {1, 1}),
+                   .seqs = &map});
+  EXPECT_EQ(element(codes.view(), 0), 127);
+  EXPECT_EQ(element(codes.view(), 1), -127);
+}
+
 TEST(KvStore, WritesTheNewPositionsOnly) {
   const SeqMap map = SeqMap::one(2, 4, 0);
   const std::vector<int32_t> table = {2, 0};

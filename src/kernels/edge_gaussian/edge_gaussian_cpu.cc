@@ -5,10 +5,11 @@
 #define HWY_TARGET_INCLUDE "kernels/edge_gaussian/edge_gaussian_cpu.cc"
 #include <hwy/foreach_target.h>
 // foreach_target must come first
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include "math/vec-inl.h"
+
+#include "math/act-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace braid {
@@ -33,7 +34,8 @@ void gaussian_range(const EdgeGaussianFwd& op, int64_t begin, int64_t end) {
   }
   for (int64_t i = begin * kernels; i < end * kernels; i += lanes) {
     const int64_t n = HWY_MIN(lanes, end * kernels - i);
-    n == lanes ? store(hn::Exp(d, load(d, w + i)), d, w + i) : store_n(hn::Exp(d, load_n(d, w + i, n)), d, w + i, n);
+    n == lanes ? store(exp_or_nan(d, load(d, w + i)), d, w + i)
+               : store_n(exp_or_nan(d, load_n(d, w + i, n)), d, w + i, n);
   }
 }
 

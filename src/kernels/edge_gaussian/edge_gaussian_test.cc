@@ -1,6 +1,7 @@
 // Tolerances: an FP32 exponential of a short sum, 2e-6 of the root mean square; gradients over thousands of edges 2e-5.
 #include "kernels/edge_gaussian/edge_gaussian.h"
 
+#include <cmath>
 #include <numeric>
 
 #include "core/op_sweep.h"
@@ -78,6 +79,36 @@ TEST(EdgeGaussian, BackwardIsTheDerivative) {
   for (int64_t i = 0; i < 6; ++i) {
     EXPECT_NEAR(element(p.dmu.view(), i), gradient[static_cast<size_t>(i)], 1e-5);
     EXPECT_NEAR(element(p.dsigma.view(), i), gradient[static_cast<size_t>(6 + i)], 1e-5);
+  }
+}
+
+TEST(EdgeGaussian, NanIsSeen) {
+  Problem p(20, 3, 2);
+  set_element(p.mu.mut(), 3, NAN);  // of kernel 1
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, p.forward());
+  for (int64_t i = 0; i < 60; ++i) EXPECT_EQ(std::isnan(element(p.w.view(), i)), i % 3 == 1) << i;
+}
+
+// Columns of wider tensors: whichever row runs them gives what it gives for dense ones.
+TEST(EdgeGaussian, StridedViewsAreReadByTheirStrides) {
+  Problem p(40, 3, 2);
+  TestTensor wide_u(DType::f32, {40, 5}, 8), wide_dw(DType::f32, {40, 4}, 9);
+  EdgeGaussianBwd op = p.backward();
+  op.u = wide_u.view().slice(1, 1, 2);
+  op.dw = wide_dw.view().slice(1, 1, 3);
+  for (int64_t i = 0; i < p.u.view().count(); ++i) set_element(p.u.mut(), i, element(op.u, i));
+  for (int64_t i = 0; i < p.dw.view().count(); ++i) set_element(p.dw.mut(), i, element(op.dw, i));
+  TestTensor dmu = p.dmu, dsigma = p.dsigma;
+  op.dmu = dmu.mut(), op.dsigma = dsigma.mut();
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, p.backward());
+  run(ctx, op);
+  for (int64_t i = 0; i < 6; ++i) {
+    EXPECT_NEAR(element(dmu.view(), i), element(p.dmu.view(), i), 1e-5) << i;
+    EXPECT_NEAR(element(dsigma.view(), i), element(p.dsigma.view(), i), 1e-5) << i;
   }
 }
 

@@ -9,10 +9,11 @@
 #define HWY_TARGET_INCLUDE "kernels/edge_softmax/edge_softmax_cpu.cc"
 #include <hwy/foreach_target.h>
 // foreach_target must come first
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include "math/vec-inl.h"
+
+#include "math/act-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace braid {
@@ -31,14 +32,14 @@ void edge_softmax_range(const EdgeSoftmaxFwd& op, int64_t begin, int64_t end) {
       float top = -HUGE_VALF;
       for (int64_t at = h; at < n; at += heads) {
         y[at] = x[at] > 0 ? x[at] : x[at] * op.slope;
-        top = HWY_MAX(top, y[at]);
+        top = HWY_MAX(y[at], top);  // of those that are not NaN, which the sum then is
       }
       for (int64_t at = h; at < n; at += heads) y[at] -= top;
     }
     for (int64_t at = 0; at < n; at += lanes) {
       const int64_t left = HWY_MIN(lanes, n - at);
-      left == lanes ? store(hn::Exp(d, load(d, y + at)), d, y + at)
-                    : store_n(hn::Exp(d, load_n(d, y + at, left)), d, y + at, left);
+      left == lanes ? store(exp_or_nan(d, load(d, y + at)), d, y + at)
+                    : store_n(exp_or_nan(d, load_n(d, y + at, left)), d, y + at, left);
     }
     for (int64_t h = 0; h < heads; ++h) {
       float sum = 0;

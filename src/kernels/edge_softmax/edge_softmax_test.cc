@@ -1,6 +1,8 @@
 // Tolerances: FP32 exponentials over sums of up to 5000 of them in order, 4e-5 of the root mean square.
 #include "kernels/edge_softmax/edge_softmax.h"
 
+#include <array>
+#include <cmath>
 #include <numeric>
 
 #include "core/op_sweep.h"
@@ -94,6 +96,18 @@ TEST(EdgeSoftmax, BackwardIsTheDerivative) {
     return std::inner_product(y.begin(), y.end(), dy.begin(), std::complex<double>(0));
   });
   for (int64_t i = 0; i < 18; ++i) EXPECT_NEAR(element(p.dx.view(), i), gradient[static_cast<size_t>(i)], 1e-6);
+}
+
+// Wherever it is, and whatever exceeds the scores after it.
+TEST(EdgeSoftmax, NanIsSeen) {
+  for (const auto& scores : {std::array<float, 3>{NAN, 1, 2}, {200, NAN, 1}, {1, 2, NAN}}) {
+    Problem p({0, 3, 6}, 1);
+    for (int64_t i = 0; i < 3; ++i) set_element(p.x.mut(), i, scores[static_cast<size_t>(i)]);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, p.forward());
+    for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(std::isnan(element(p.y.view(), i)), i < 3) << scores[0] << " " << i;
+  }
 }
 
 }  // namespace

@@ -11,10 +11,11 @@
 #define HWY_TARGET_INCLUDE "kernels/gat/gat_cpu.cc"
 #include <hwy/foreach_target.h>
 // foreach_target must come first
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include "math/vec-inl.h"
+
+#include "math/act-inl.h"
 // after vec-inl
 #include "math/strips-inl.h"
 
@@ -46,7 +47,7 @@ HWY_INLINE float exponentials(float* s, int64_t n, float top) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const FloatVec t = hn::Set(d, top);
-  for (int64_t e = 0; e < n; e += lanes) hn::Store(hn::Exp(d, hn::Sub(hn::Load(d, s + e), t)), d, s + e);
+  for (int64_t e = 0; e < n; e += lanes) hn::Store(exp_or_nan(d, hn::Sub(hn::Load(d, s + e), t)), d, s + e);
   float sum = 0;
   for (int64_t e = 0; e < n; ++e) sum += s[e];
   return sum;
@@ -68,7 +69,7 @@ void attend(const GatFwd& op, const Neighbours& list, int64_t h, int64_t first, 
     float largest = top;
     for (int64_t e = 0; e < edges; ++e) {
       weights[e] = leaky_relu(left + right[list[from + e] * heads], op.slope);
-      largest = HWY_MAX(largest, weights[e]);
+      largest = HWY_MAX(weights[e], largest);  // of those that are not NaN, which the sum then is
     }
     if (largest > top && from > 0) {
       const float shrink = std::exp(top - largest);
@@ -159,7 +160,7 @@ HWY_INLINE void weights_of(const GatBwd& op, const Neighbours& list, int64_t fro
   }
   for (int64_t e = edges; e < (edges + lanes - 1) / lanes * lanes; ++e) p[e] = 0, sums[e] = 1;
   for (int64_t e = 0; e < edges; e += lanes)
-    hn::Store(hn::Div(hn::Exp(d, hn::Load(d, p + e)), hn::Load(d, sums + e)), d, p + e);
+    hn::Store(hn::Div(exp_or_nan(d, hn::Load(d, p + e)), hn::Load(d, sums + e)), d, p + e);
 }
 
 // dleft of rows.

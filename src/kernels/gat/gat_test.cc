@@ -2,6 +2,7 @@
 // which are differences of near values, 5e-5. BF16 outputs 1/64.
 #include "kernels/gat/gat.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -216,6 +217,26 @@ TEST(Gat, ScoresFarApartChooseOneSource) {
     for (int64_t c = 0; c < 4; ++c)
       EXPECT_NEAR(element(p.y.view(), i * 4 + c), element(p.x.view(), best * 4 + c), 1e-5) << i;
   }
+}
+
+// Of every row that has the source, and of no other.
+TEST(Gat, NanIsSeen) {
+  Problem p(1, 4);
+  constexpr int32_t kSource = 5;
+  set_element(p.right.mut(), kSource, NAN);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, p.forward(false));
+  int64_t with = 0;
+  for (int64_t i = 0; i < p.graph.nodes; ++i) {
+    const auto* first = p.graph.col.data() + p.graph.rowptr[static_cast<size_t>(i)];
+    const auto* last = p.graph.col.data() + p.graph.rowptr[static_cast<size_t>(i) + 1];
+    const bool has = std::find(first, last, kSource) != last;
+    with += has;
+    for (int64_t c = 0; c < 4; ++c) EXPECT_EQ(std::isnan(element(p.y.view(), i * 4 + c)), has) << i;
+  }
+  EXPECT_GT(with, 0);
+  EXPECT_LT(with, p.graph.nodes);
 }
 
 }  // namespace

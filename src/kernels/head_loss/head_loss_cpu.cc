@@ -9,10 +9,11 @@
 #define HWY_TARGET_INCLUDE "kernels/head_loss/head_loss_cpu.cc"
 #include <hwy/foreach_target.h>
 // foreach_target must come first
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include "math/vec-inl.h"
+
+#include "math/act-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace braid {
@@ -23,9 +24,6 @@ using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
 
 constexpr int kSums = 4;  // enough to hide the latency of an addition
-
-// e^v for v <= 0. Highway's Exp makes 0 of NaN, which would hide a failed run.
-HWY_INLINE FloatVec exp_or_nan(FloatTag d, FloatVec v) { return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, v)); }
 
 float largest(const float* row, int64_t padded) {
   const FloatTag d;

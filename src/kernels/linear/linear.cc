@@ -124,7 +124,7 @@ void linear_tasks(int threads, const LinearFwd& op, int64_t cols, sys::FunctionR
 std::span<const Row<LinearFwd>> LinearFwd::rows() {
   static constexpr Row<LinearFwd> kRows[] = {
       {.name = "cublaslt",
-       .numerics = "f32",
+       .numerics = "cublaslt",
        .supports = &cuda_supports,
        .run = kHasCuda ? &linear_fwd_cuda : nullptr,
        .device = Device::cuda},

@@ -111,11 +111,12 @@ Loaded load_tile(const MatrixTile& t, float* v) {
   return size;
 }
 
+// Of those that are not NaN: of two operands that do not compare, Max takes the second.
 float largest(const float* v, int64_t n) {
   const FloatTag d;
   Vec most = hn::Zero(d);
   for (int64_t c = 0; c < n; c += static_cast<int64_t>(hn::Lanes(d)))
-    most = hn::Max(most, hn::Abs(hn::LoadU(d, v + c)));
+    most = hn::Max(hn::Abs(hn::LoadU(d, v + c)), most);
   return hn::GetLane(hn::MaxOfLanes(d, most));
 }
 
@@ -210,7 +211,7 @@ void find_scales(const MatrixTile& t, const float* v, const Loaded& size, float*
   HWY_ALIGN float columns[kTile];
   for (int64_t c = 0; c < size.cols; c += lanes) {
     Vec most = hn::Zero(d);
-    for (int64_t r = 0; r < size.rows; ++r) most = hn::Max(most, hn::Abs(hn::LoadU(d, v + r * kTile + c)));
+    for (int64_t r = 0; r < size.rows; ++r) most = hn::Max(hn::Abs(hn::LoadU(d, v + r * kTile + c)), most);
     hn::StoreU(most, d, columns + c);
   }
   if (t.spec.scaling == Scaling::along_rows) {

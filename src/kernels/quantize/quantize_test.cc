@@ -286,5 +286,19 @@ TEST(Quantizer, ZerosStayAndNonFiniteValuesShow) {
   }
 }
 
+TEST(Quantizer, NanHidesNoLargerValueOfItsBlock) {
+  for (const Scaling scaling : {Scaling::along_cols, Scaling::along_rows, Scaling::square, Scaling::matrix}) {
+    const OperandSpec spec{Encoding::fp8_e4m3, scaling};
+    for (const bool down : {false, true}) {
+      Matrix x(down ? 128 : 1, down ? 1 : 128);
+      const auto at = [&](int64_t i) -> float& { return down ? x.at(i, 0) : x.at(0, i); };
+      at(0) = 100, at(16) = NAN, at(32) = 3;
+      Matrix q = quantized(spec, x);
+      EXPECT_NEAR(q.at(0, 0), 100, 4) << down;
+      EXPECT_NEAR(down ? q.at(32, 0) : q.at(0, 32), 3, 0.2) << down;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace braid

@@ -87,7 +87,7 @@ const char* cuda_supports(const RmsNormFwd& op) {
 std::span<const Row<RmsNormFwd>> RmsNormFwd::rows() {
   static constexpr Row<RmsNormFwd> kRows[] = {
       {.name = "cuda",
-       .numerics = "f32",
+       .numerics = "cuda",
        .supports = &cuda_supports,
        .run = kHasCuda ? &rms_norm_fwd_cuda : nullptr,
        .device = Device::cuda},

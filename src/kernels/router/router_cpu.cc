@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/router/router_rows.h"
+#include "sys/check.h"
 
 namespace braid {
 namespace {
@@ -66,6 +67,8 @@ void route(const RouterFwd& op, int64_t t, double* scratch) {
   int32_t* chosen = op.experts.as<int32_t>(t);
   if (op.forced) {
     std::copy_n(op.forced.as<int32_t>(t), k, chosen);
+    for (int64_t j = 0; j < k; ++j)
+      CHECK(chosen[j] >= 0 && chosen[j] < experts, "router: expert {} of {}", chosen[j], experts);
   } else {
     select(op, scores, scores + experts, chosen);
   }

@@ -151,12 +151,15 @@ void check_spmm(const SpmmFwd& op) {
                       op.tiles->cell.dim(0) == op.col.dim(0) && op.tiles->window.device == op.col.device),
         "{}: tiles of another graph", SpmmFwd::name);
   CHECK(picks(op.reduce) || (!op.arg && !op.add), "{}: arg and add go with max and min", SpmmFwd::name);
+  CHECK(!op.arg || !op.x_scale, "{}: SpmmBwdArg has no x_scale", SpmmFwd::name);
 }
 
 void check_spmm(const SpmmBwdArg& op) {
   CHECK(op.rowptr.dim(0) == op.dy.dim(0) + 1, "{}: {} row pointers", SpmmBwdArg::name, op.rowptr.dim(0));
   CHECK(!op.dedge || op.edge, "{}: dedge without edge", SpmmBwdArg::name);
-  CHECK((op.op != EdgeOp::mul && op.op != EdgeOp::div) || op.edge, "{}: no edge", SpmmBwdArg::name);
+  const bool scales = op.op == EdgeOp::mul || op.op == EdgeOp::div;
+  CHECK(!scales || op.edge, "{}: no edge", SpmmBwdArg::name);
+  CHECK(!scales || !op.dedge || op.x, "{}: dedge without x", SpmmBwdArg::name);
 }
 
 std::span<const Row<SpmmFwd>> SpmmFwd::rows() {

@@ -44,7 +44,7 @@ HWY_INLINE void load_raw_steps(const Op& op, int64_t first, int64_t count, int64
   }
 }
 
-// // The step sizes of those tokens.
+// The step sizes of those tokens.
 template <class Op>
 HWY_INLINE void load_steps(const Op& op, int64_t first, int64_t count, int64_t head, float* values) {
   load_raw_steps(op, first, count, head, values);

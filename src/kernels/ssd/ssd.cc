@@ -172,10 +172,15 @@ const char* hwy_supports(const Op& op) {
   return op.y.rows_contiguous() ? refuses_inputs(op) : "strided rows";
 }
 
+// Heads and groups of a token are adjacent, and each token has a state.
 const char* step_cuda_supports(const SsdStep& op) {
   if (op.y.dtype != DType::f32 || op.state.dtype != DType::f32 || !op.state.contiguous()) return "y or state";
-  if (!op.y.rows_contiguous()) return "strided rows";
-  if (!op.seqs) return op.x.dim(0) == 1 ? nullptr : "a sequence of several tokens";
+  for (const View& v : {op.x, op.b, op.c, View(op.y)}) {
+    if (!v.rows_contiguous() || v.stride(1) != v.dim(2)) return "strided rows";
+  }
+  if (op.dt.stride(1) != 1 || op.x.dim(1) % op.b.dim(1) != 0) return "strided dt, or heads that groups do not divide";
+  if (!op.seqs) return op.x.dim(0) == 1 ? refuses_inputs(op) : "a sequence of several tokens";
+  if (std::ssize(op.seqs->seqs) != op.x.dim(0) || op.x.dim(0) > op.state.dim(0)) return "tokens without a state";
   for (int64_t i = 0; i < std::ssize(op.seqs->seqs); ++i) {
     if (const Seq& s = op.seqs->seqs[static_cast<size_t>(i)]; s.len != 1 || s.start != i || s.slot != i || s.trail >= 0)
       return "not one token of each state, in order";
@@ -255,7 +260,7 @@ std::span<const Row<SsdBwd>> SsdBwd::rows() {
 std::span<const Row<SsdStep>> SsdStep::rows() {
   static constexpr Row<SsdStep> kRows[] = {
       {.name = "cuda",
-       .numerics = "f32",
+       .numerics = "cuda",
        .supports = &step_cuda_supports,
        .run = kHasCuda ? &ssd_step_cuda : nullptr,
        .device = Device::cuda},

@@ -28,7 +28,8 @@ __global__ void ssd_step_kernel(Shape4 s, const In* x, const In* b, const In* c,
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   const float before = value(dt, token * s.dt_stride + head) + dt_bias[head];
   const float softplus = before > 20.0f ? before : log1pf(expf(before));
-  const float step = fminf(fmaxf(softplus, dt_min), dt_max), decay = expf(-step * expf(a_log[head]));
+  const float step = softplus < dt_min ? dt_min : softplus > dt_max ? dt_max : softplus;  // a NaN stays one
+  const float decay = expf(-step * expf(a_log[head]));
   const In *bs = b + token * s.b_stride + group * s.states, *cs = c + token * s.c_stride + group * s.states;
   for (int64_t p = warp; p < s.width; p += kWarps) {
     const float in = value(x, token * s.x_stride + head * s.width + p);
