@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <string_view>
 
@@ -184,10 +185,14 @@ class FileSource final : public nn::ParamSource {
   std::string where_;
 };
 
+// In any case; NVFP4_W4A16 is ModelOpt's own word, W4A16_NVFP4 that of released files.
 void check_algorithm(const io::Json& owner) {
-  constexpr std::array<std::string_view, 4> kKnown = {"FP8", "NVFP4", "W4A16_NVFP4", "MIXED_PRECISION"};
-  const auto algorithm = owner.string_of({"quant_algo"});
-  if (!algorithm || std::find(kKnown.begin(), kKnown.end(), *algorithm) != kKnown.end()) return;
+  constexpr std::array<std::string_view, 5> kKnown = {"FP8", "NVFP4", "W4A16_NVFP4", "NVFP4_W4A16", "MIXED_PRECISION"};
+  auto algorithm = owner.string_of({"quant_algo"});
+  if (!algorithm) return;
+  std::transform(algorithm->begin(), algorithm->end(), algorithm->begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  if (std::find(kKnown.begin(), kKnown.end(), *algorithm) != kKnown.end()) return;
   owner.need({"quant_algo"}).refuse("unknown quantisation", "FP8, NVFP4, W4A16_NVFP4 or MIXED_PRECISION");
 }
 
@@ -208,6 +213,21 @@ void check_compressed(const io::Json& quantisation) {
   }
 }
 
+// ModelOpt's groups: numbers that one of the formats above has.
+void check_groups(const io::Json& quantisation) {
+  const auto groups = quantisation.get({"config_groups"});
+  if (!groups) return;
+  for (const auto& group : groups->members()) {
+    check_algorithm(group.second);
+    const auto weights = group.second.get({"weights"});
+    if (!weights || !weights->is_object()) continue;
+    const auto bits = weights->int_of({"num_bits"}), size = weights->int_of({"group_size"});
+    const bool fp8 = bits == 8 && !size, nvfp4 = bits == 4 && size.value_or(kNvfp4Block) == kNvfp4Block;
+    if (weights->string_of({"type"}).value_or("float") != "float" || (bits && !fp8 && !nvfp4))
+      weights->refuse("is not supported", "floats of 8 bits, or of 4 in groups of 16");
+  }
+}
+
 // Others (GPTQ, AWQ, FP8 by blocks, ...) name and pack their tensors in ways that are not read.
 void check_quantisation(const io::Json& quantisation) {
   const auto method = quantisation.string_of({"quant_method"});
@@ -216,6 +236,7 @@ void check_quantisation(const io::Json& quantisation) {
     quantisation.need({"quant_method"})
         .refuse("is not supported", "modelopt or compressed-tensors", "the same model in BF16, or as a GGUF file");
   check_algorithm(quantisation);
+  check_groups(quantisation);
   if (const auto layers = quantisation.get({"quantized_layers"})) {
     for (const auto& layer : layers->members()) check_algorithm(layer.second);
   }

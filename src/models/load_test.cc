@@ -182,6 +182,31 @@ TEST_F(Load, UnknownQuantisation) {
   expect_says(error_of([&] { load(); }), {"quant_method", "gptq", "modelopt or compressed-tensors"});
 }
 
+// As ModelOpt writes it since it has config_groups, alone or with the older keys.
+TEST_F(Load, GroupsOfModelOpt) {
+  const auto refused = [&](const nlohmann::json& weights, const nlohmann::json& algorithm = nullptr) {
+    nlohmann::json config = hybrid();
+    config["quantization_config"] = {{"quant_method", "modelopt"},
+                                     {"quant_algo", algorithm},
+                                     {"kv_cache_scheme", {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}}},
+                                     {"config_groups", {{"group_0", {{"weights", weights}, {"targets", {"Linear"}}}}}}};
+    write(config, tensors_of(hybrid()));
+    return error_of([&] { load(); });
+  };
+  const nlohmann::json fp8 = {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
+  nlohmann::json nvfp4 = {{"dynamic", false}, {"num_bits", 4}, {"type", "float"}, {"group_size", 16}};
+  EXPECT_EQ(refused(fp8), "");
+  EXPECT_EQ(load()->config().kv_cache, DType::f8_e4m3);
+  for (const char* algorithm : {"NVFP4", "nvfp4", "NVFP4_W4A16", "W4A16_NVFP4", "MIXED_PRECISION"})
+    EXPECT_EQ(refused(nvfp4, algorithm), "") << algorithm;
+  for (const char* algorithm : {"NVFP4_AWQ", "MXFP8", "FP8_PER_CHANNEL_PER_TOKEN"})
+    expect_says(refused(nvfp4, algorithm), {"quant_algo", algorithm});
+  nvfp4["group_size"] = 32;
+  expect_says(refused(nvfp4), {"config_groups.group_0.weights", "groups of 16"});
+  expect_says(refused({{"num_bits", 4}, {"type", "int"}, {"group_size", 16}}), {"config_groups.group_0.weights"});
+  expect_says(refused({{"num_bits", 8}, {"type", "float"}, {"group_size", 32}}), {"config_groups.group_0.weights"});
+}
+
 TEST_F(Load, EveryEndTokenOfBothFilesCounts) {
   nlohmann::json config = hybrid();
   config["eos_token_id"] = 2;

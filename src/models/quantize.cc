@@ -269,8 +269,7 @@ class Quantizer {
           "modules (q, k and v; gate and up; experts) in several formats: {}; Braid reads them, programs that "
           "make one product of a module do not",
           mixed));
-    if (recipe_.compressed() && !modules().linear)
-      report_.notes.push_back("an embedding table is quantised: Braid reads it, transformers does not");
+    note_tables();
     for (const auto& [key, s] : squares_) {
       report_.groups.push_back({.role = key.first,
                                 .format = key.second,
@@ -279,6 +278,16 @@ class Quantizer {
                                 .bytes = s.bytes,
                                 .error = std::sqrt(s.error / std::max(s.square, 1e-300))});
     }
+  }
+
+  void note_tables() {
+    const QuantModules written = modules();
+    if (written.tables.empty()) return;
+    const bool nvfp4 = std::ranges::all_of(
+        written.tables, [&](const std::string& table) { return written.quantised.at(table) == QuantFormat::nvfp4; });
+    report_.notes.push_back(nvfp4 ? "an embedding table is quantised: Braid reads it, vLLM where it knows nvfp4_embed"
+                                  : "an embedding table is quantised: Braid reads it, transformers and vLLM do not");
+    if (config_.tied) report_.notes.push_back("the head is the embedding table, and is quantised with it");
   }
 
   // For parts of which the recipe has several formats.
@@ -317,7 +326,7 @@ QuantModules Quantizer::modules() const {
   for (const auto& [name, job] : jobs_) {
     out.quantised[module(name)] = job.rule.format;
     if (job.input > 0) out.scaled.insert(module(name));
-    out.linear = out.linear && job.role != ParamRole::embedding && job.role != ParamRole::positions;
+    if (job.role == ParamRole::embedding || job.role == ParamRole::positions) out.tables.insert(module(name));
   }
   for (const io::StoredTensor& tensor : files_.tensors()) {
     if (!tensor.name.ends_with(".weight") || tensor.view.shape.rank < 2 || jobs_.contains(tensor.name)) continue;

@@ -83,7 +83,7 @@ class Measure {
     std::map<std::pair<int, ParamRole>, std::vector<Planned>> groups;
     for (const models::PlannedMatrix& matrix : plan_) {
       const bool head = matrix.tensor.role == ParamRole::head && !config_.tied;
-      if (matrix.tensor.mtp || (matrix.tensor.layer < 0 && !head)) continue;
+      if (matrix.rule.fixed || matrix.tensor.mtp || (matrix.tensor.layer < 0 && !head)) continue;
       if (!folder_.source->has(matrix.tensor.name)) continue;  // in a stack of experts
       groups[{head ? -1 : matrix.tensor.layer, models::joined_role(matrix.tensor.role)}].push_back(
           {matrix, folder_.source->get(matrix.tensor)});
