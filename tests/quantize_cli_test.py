@@ -8,7 +8,7 @@ import csv
 import json
 
 from support.program import DATA, Case, braid, main
-from support.tensors import tensors
+from support.tensors import stack_experts, tensors
 
 TINY = DATA / "tiny-chat"
 HEAD, TABLE = "lm_head.weight", "backbone.embeddings.weight"
@@ -117,6 +117,19 @@ class Tables(Case):
                                     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
                                     "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}))
         return path
+
+    def test_stacks_of_experts_are_calibrated_like_experts_one_by_one(self):
+        stacked = self.place / "stacked"
+        stack_experts(TINY, stacked)
+        text = ("--data", DATA / "calibration" / "text.txt")
+        for words in (("--format", "nvfp4", *text), ("--format", "nvfp4", "--method", "gptq", "--samples", "4", "--length", "32", *text),
+                      ("--format", "nvfp4", "--bits", "11", "--samples", "2", "--length", "32", *text)):
+            name = words[2].strip("-")
+            reports = [self.quantised(f"{name}-{model.name}", *words, model=model) for model in (TINY, stacked)]
+            self.assertTrue(tensors(self.place / f"{name}-{TINY.name}") == tensors(self.place / f"{name}-stacked"), name)
+            for key in ("groups", "misfits", "bytes", "bits_per_value"):
+                self.assertEqual(reports[0][key], reports[1][key], name)
+            self.assertTrue([g for g in reports[1]["groups"] if g["role"] == "expert_down"], name)
 
     def test_refusals(self):
         for words, says in ((("--format", "nvfp4", "--head-format", "int8"), "[--head-format] is of another layout than nvfp4"),

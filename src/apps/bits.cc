@@ -9,6 +9,7 @@
 
 #include "compress/choice.h"
 #include "io/safetensors.h"
+#include "models/experts_apart.h"
 #include "models/load.h"
 #include "models/presets.h"
 #include "models/quant_format.h"
@@ -40,8 +41,9 @@ bool is_table(ParamRole role) { return role == ParamRole::embedding || role == P
 // What the recipe makes of the matrices that have no groups: those of fixed formats, and tables and the prediction
 // block, of which passes over samples know nothing.
 void quantise_ungrouped(const io::ModelPath& path, const models::QuantRecipe& recipe, Budget& budget) {
-  const models::OpenFolder folder = models::open_folder(path);
-  for (const models::PlannedMatrix& matrix : models::quant_plan(models::load_config(path), *folder.source, recipe)) {
+  const models::Config config = models::load_config(path);
+  const models::OpenApart folder = models::open_apart(path, config);
+  for (const models::PlannedMatrix& matrix : models::quant_plan(config, recipe)) {
     const models::TensorSpec& tensor = matrix.tensor;
     if ((!is_table(tensor.role) && !tensor.mtp && !matrix.rule.fixed) || !matrix.misfit.empty()) continue;
     budget.rest -= static_cast<double>(folder.source->get(tensor).value.bytes());
