@@ -8,7 +8,7 @@ import csv
 import json
 
 from support.program import DATA, Case, braid, main
-from support.tensors import stack_experts, tensors
+from support.tensors import read_header, stack_experts, tensors, write_header
 
 TINY = DATA / "tiny-chat"
 HEAD, TABLE = "lm_head.weight", "backbone.embeddings.weight"
@@ -130,6 +130,18 @@ class Tables(Case):
             for key in ("groups", "misfits", "bytes", "bits_per_value"):
                 self.assertEqual(reports[0][key], reports[1][key], name)
             self.assertTrue([g for g in reports[1]["groups"] if g["role"] == "expert_down"], name)
+
+    def test_a_code_that_is_not_finite_is_named(self):
+        self.quantised("fp8", "--format", "fp8")
+        path = self.place / "fp8" / "model.safetensors"
+        header, body = read_header(path)
+        name = "backbone.layers.0.mixer.in_proj.weight"
+        at, cols = header[name]["data_offsets"][0], header[name]["shape"][1]
+        write_header(path, header, body[:at + 3 * cols] + b"\xff" + body[at + 3 * cols + 1:])
+        ids = self.place / "ids.jsonl"
+        ids.write_text('{"ids": [5, 6, 7, 8]}\n')
+        for words in (("run", self.place / "fp8", "--ids", "5,6,7", "-n", "1"), ("score", self.place / "fp8", "--jsonl", ids)):
+            self.assertRefused(braid(*words), f"[{name}] a weight is damaged; got a value that is not finite in row 3, fp8")
 
     def test_refusals(self):
         for words, says in ((("--format", "nvfp4", "--head-format", "int8"), "[--head-format] is of another layout than nvfp4"),

@@ -138,13 +138,19 @@ class FileSource final : public nn::ParamSource {
     fail(where_,
          {.what = "tensor " + name + " has the wrong type", .got = name_of(stored.dtype), .expected = expected});
   }
-  float scalar(const std::string& name) const {
+  // The scale of a whole tensor: above 0, but for a tensor of zeros, of which any will do. `magnitude` are the bits of
+  // a byte of codes that are 0 in zeros of either sign.
+  float scalar(const std::string& name, const View& codes, uint8_t magnitude) const {
     const View& stored = need(name);
     if (stored.dtype != DType::f32 || stored.count() != 1)
       fail(where_, {.what = "scale " + name + " is not one number",
                     .got = fmt::format("{} {}", name_of(stored.dtype), to_string(stored.shape)),
                     .expected = "F32 []"});
-    return checked_scale(name, *stored.as<float>());
+    const float value = *stored.as<float>();
+    const auto* bytes = reinterpret_cast<const uint8_t*>(codes.data);
+    if (value == 0 && std::all_of(bytes, bytes + codes.bytes(), [&](uint8_t b) { return (b & magnitude) == 0; }))
+      return 1;
+    return checked_scale(name, value);
   }
   float checked_scale(const std::string& name, float value) const {
     if (!(value > 0) || std::isinf(value))
@@ -159,7 +165,7 @@ class FileSource final : public nn::ParamSource {
             .cols = r.cols(),
             .spec = {.format = Format::f8_e4m3},
             .codes = stored,
-            .global = scalar(r.name + "_scale")};
+            .global = scalar(r.name + "_scale", stored, 0x7f)};
   }
 
   Weight nvfp4(const nn::ParamRequest& r, const View& stored) const {
@@ -177,7 +183,7 @@ class FileSource final : public nn::ParamSource {
             .spec = {.format = Format::nvfp4, .block = kNvfp4Block},
             .codes = stored,
             .scales = scales,
-            .global = scalar(r.name + "_scale_2")};
+            .global = scalar(r.name + "_scale_2", stored, 0x77)};
   }
 
   WeightStore& store_;

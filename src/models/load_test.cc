@@ -114,6 +114,34 @@ TEST_F(Load, ScalesOfFp8) {
   expect_says(error_after([&](Specs& specs) { find(specs, weight).dtype = DType::f8_e4m3; }), {scale, "missing"});
 }
 
+// As any quantiser writes a matrix of zeros: largest magnitude / 448 = 0. Of other matrices, 0 is damage.
+TEST_F(Load, AScaleOfZeroIsThatOfZeros) {
+  const std::string weight = kInProj;
+  for (const bool fp8 : {true, false}) {
+    for (const int code : {0, 0x80, 1}) {
+      Specs specs = tensors_of(hybrid());
+      find(specs, weight) =
+          fp8 ? io::TensorSpec{weight, DType::f8_e4m3, {222, 32}} : io::TensorSpec{weight, DType::u8, {222, 16}};
+      const std::string scale = weight + (fp8 ? "_scale" : "_scale_2");
+      specs.push_back({scale, DType::f32, {}});
+      if (!fp8) specs.push_back({weight + "_scale", DType::f8_e4m3, {222, 2}});
+      write("config.json", hybrid().dump());
+      io::SafetensorsWriter file(folder_ / "model.safetensors", specs);
+      for (const io::TensorSpec& spec : file.order()) {
+        std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
+        if (spec.name == weight) bytes[77] = std::byte(code);
+        file.write(spec.name, bytes);
+      }
+      file.finish();
+      const std::string error = error_of([&] { load(); });
+      if (code == 1)
+        expect_says(error, {scale, "damaged", "got 0"});
+      else
+        EXPECT_EQ(error, "") << fp8 << " " << code;
+    }
+  }
+}
+
 TEST_F(Load, WhatCompressedTensorsPacks) {
   const std::string weight = kInProj;  // [222, 32]
   struct Part {
