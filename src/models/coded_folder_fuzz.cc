@@ -11,10 +11,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace braid;
   static const support::Folder folder;
   if (size < 4 || size > models::kFuzzedBytes) return 0;
-  size_t length = 0;
-  for (size_t i = 0; i < 4; ++i) length |= size_t{data[i]} << 8 * i;
+  const size_t stated = size_t{data[0]} | size_t{data[1]} << 8 | size_t{data[2]} << 16 | size_t{data[3]} << 24;
   const std::string_view all(reinterpret_cast<const char*>(data) + 4, size - 4);
-  length = std::min(length, all.size());
+  const size_t length = std::min(stated, all.size());
   models::write_fuzzed(folder.path() / "config.json", all.substr(0, length));
   models::write_fuzzed(folder.path() / "model.safetensors", all.substr(length));
   models::load_and_read({.name = "input", .folder = folder.path(), .weights = folder.path()});
