@@ -178,6 +178,24 @@ class Refusals(Case):
             if name != "blk.0.ssm_in.weight":
                 self.assertRefused(braid("run", root / "x.gguf", "-p", "Hi", "-n", 1), "is damaged", name)
 
+    def test_damage_between_codes_is_named_when_logits_show_it(self):
+        """Loading does not read what is found: the scales of blocks, and plain values."""
+        root = self.new_folder()
+        folder = DATA / "tiny-chat"  # the rows of which are whole blocks
+        norm = tensors(folder)["backbone.layers.0.norm.weight"]
+        widened = b"".join(b"\0\0" + norm.data[i:i + 2] for i in range(0, len(norm.data), 2))  # BF16 as F32
+        (root / "text.txt").write_text("Hello 12 World " * 20)
+        for form, value in (("q8_0", b"\0\x7e"), ("q4_0", b"\0\x7e"), ("bf16", b"\xc0\x7f")):  # NaN in F16, and in BF16
+            self.assertEqual(braid("convert", folder, root / "good.gguf", "--type", form).returncode, 0)
+            data = (root / "good.gguf").read_bytes()
+            at = data.index(widened) - offset(data, "blk.0.attn_norm.weight") + offset(data, "blk.0.ssm_in.weight")
+            (root / "x.gguf").write_bytes(data[:at] + value + data[at + 2:])
+            self.assertEqual(braid("run", root / "good.gguf", "-p", "Hi", "-n", 1).returncode, 0)
+            for words in (("run", root / "x.gguf", "-p", "Hi", "-n", 1), ("eval", root / "x.gguf", "--text", root / "text.txt"),
+                          ("eval", root / "good.gguf", "--text", root / "text.txt", "--kl", root / "x.gguf")):
+                self.assertRefused(braid(*words), "layers.0.mixer.in_proj.weight] a weight is damaged", f"in row 0, {form.upper() if form != 'bf16' else form}")
+            (root / "good.gguf").unlink()
+
     def test_more_experts_than_bytes(self):
         data = bytearray(paths("qwen3moe")[0].read_bytes())
         for key, value in (("block_count", 1000), ("expert_count", 16384)):

@@ -10,7 +10,7 @@ import shutil
 
 from support.mesh import MODEL, MeshCase, recipe_of
 from support.program import DATA, main
-from support.tensors import read_header, write_header
+from support.tensors import read_header, stack_experts
 from support.training import state_of
 
 QWEN = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 32, "intermediate_size": 64,
@@ -18,27 +18,6 @@ QWEN = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hi
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 64,
         "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False,
         "max_position_embeddings": 128, "decoder_sparse_step": 1, "mlp_only_layers": []}
-
-
-def stacked(folder, to):
-    """A copy of a model's folder in which the experts of a layer are one tensor."""
-    shutil.copytree(folder, to)
-    head, body = read_header(folder / "model.safetensors")
-    head.pop("__metadata__", None)
-    groups = {}
-    for name, tensor in head.items():
-        expert = re.fullmatch(r"(.*experts)\.(\d+)(\..*)\.weight", name)
-        key, place = (expert[1] + expert[3], int(expert[2])) if expert else (name, -1)
-        groups.setdefault(key, {})[place] = tensor
-    out, parts = {}, []
-    for name, tensors in groups.items():
-        bodies = [body[slice(*tensors[i]["data_offsets"])] for i in sorted(tensors)]
-        shape = tensors[min(tensors)]["shape"]
-        at = sum(map(len, parts))
-        parts.append(b"".join(bodies))
-        out[name] = {"dtype": tensors[min(tensors)]["dtype"], "shape": shape if -1 in tensors else [len(tensors), *shape],
-                     "data_offsets": [at, at + len(parts[-1])]}
-    write_header(to / "model.safetensors", out, b"".join(parts))
 
 
 class Experts(MeshCase):
@@ -101,7 +80,7 @@ class Experts(MeshCase):
                 self.assertClose(got, [x for x in whole if x.keys() == whole[0].keys()])
 
     def test_stacked_experts(self):
-        stacked(MODEL, self.root / "stacked")
+        stack_experts(MODEL, self.root / "stacked")
         one = self.run_in("one")
         for ranks, words in ((1, ()), (4, ("parallel.ep=2", "parallel.etp=2")), (2, ("parallel.ep=2", "parallel.zero=1"))):
             mesh = ("--ranks", ranks, *words) if ranks > 1 else ()

@@ -9,6 +9,7 @@
 
 #include "compress/choice.h"
 #include "io/safetensors.h"
+#include "models/experts_apart.h"
 #include "models/load.h"
 #include "models/presets.h"
 #include "models/quant_format.h"
@@ -37,13 +38,14 @@ struct Budget {
 };
 bool is_table(ParamRole role) { return role == ParamRole::embedding || role == ParamRole::positions; }
 
-// What the recipe makes of the matrices that have no groups: tables and the prediction block, of which passes
-// over samples know nothing.
+// What the recipe makes of the matrices that have no groups: those of fixed formats, and tables and the prediction
+// block, of which passes over samples know nothing.
 void quantise_ungrouped(const io::ModelPath& path, const models::QuantRecipe& recipe, Budget& budget) {
-  const models::OpenFolder folder = models::open_folder(path);
-  for (const models::PlannedMatrix& matrix : models::quant_plan(models::load_config(path), *folder.source, recipe)) {
+  const models::Config config = models::load_config(path);
+  const models::OpenApart folder = models::open_apart(path, config);
+  for (const models::PlannedMatrix& matrix : models::quant_plan(config, recipe)) {
     const models::TensorSpec& tensor = matrix.tensor;
-    if ((!is_table(tensor.role) && !tensor.mtp) || !matrix.misfit.empty()) continue;
+    if ((!is_table(tensor.role) && !tensor.mtp && !matrix.rule.fixed) || !matrix.misfit.empty()) continue;
     budget.rest -= static_cast<double>(folder.source->get(tensor).value.bytes());
     for (const io::TensorSpec& part : models::stored_as("", tensor.shape, matrix.rule.format))
       budget.rest += static_cast<double>(part.bytes());
@@ -128,7 +130,7 @@ BitsChoice choose_bits(const CalibrationArgs& o, const models::QuantRecipe& reci
     }
   }
   for (const models::QuantRule& rule : recipe.rules) {  // for what has no groups; the rest has its rules above
-    if (rule.mtp) {
+    if (rule.fixed || rule.mtp) {
       out.recipe.rules.push_back(rule);
       continue;
     }

@@ -2,120 +2,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <optional>
 
-#include "apps/bits.h"
-#include "apps/calibration.h"
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "apps/quantize_report.h"
 #include "io/atomic_file.h"
 #include "io/model_path.h"
-#include "io/ordered_json.h"
+#include "models/load.h"
 #include "models/presets.h"
-#include "models/quantize.h"
 #include "report/progress.h"
-#include "report/table.h"
-#include "report/units.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "sys/parallel.h"
 
 namespace braid::apps {
 namespace {
-
-struct QuantizeArgs {
-  std::string model, out, format = "nvfp4", recipe, scales;
-  CalibrationArgs calibration;
-  quant::Calibrated method;  // what it did
-  double bits = 0;           // 0: formats are the recipe's
-  BitsChoice choice;
-  int64_t samples = 0;
-  models::QuantOptions quant;
-  int64_t threads = 0;
-  bool mtp = false, json = false;
-  const Cli* cli = nullptr;
-};
-
-double bits(int64_t bytes, int64_t values) {
-  return 8 * static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(1, values));
-}
-
-void print_some(const char* what, const std::vector<std::string>& names) {
-  constexpr size_t kNamed = 5;
-  for (size_t i = 0; i < std::min(kNamed, names.size()); ++i) fmt::print(stderr, "{}: {}\n", what, names[i]);
-  if (names.size() > kNamed) fmt::print(stderr, "{}: {} more like these\n", what, names.size() - kNamed);
-}
-
-void print_table(const QuantizeArgs& o, const models::QuantReport& report) {
-  using report::Align;
-  report::Table table({{"matrices"},
-                       {"format"},
-                       {"number", Align::right},
-                       {"values", Align::right},
-                       {"bytes", Align::right},
-                       {"bits each", Align::right},
-                       {"error", Align::right},
-                       {""}});
-  const auto row = [&](const models::QuantGroup& g, const std::string& error) {
-    table.row({g.role, g.format, std::to_string(g.tensors), report::count(static_cast<double>(g.values)),
-               report::bytes(g.bytes), fmt::format("{:.2f}", bits(g.bytes, g.values)), error, g.why});
-  };
-  for (const models::QuantGroup& g : report.groups) row(g, fmt::format("{:.2f}%", 100 * g.error));
-  models::QuantGroup kept = report.kept;
-  kept.role = "the rest";
-  kept.format = "as it was";
-  for (models::QuantGroup g : report.unfit) {
-    kept.tensors -= g.tensors;
-    kept.values -= g.values;
-    kept.bytes -= g.bytes;
-    g.format = "as it was";
-    row(g, "0");
-  }
-  row(kept, "0");
-  fmt::print("{}\n{}: {}, {:.2f} bits per value\n", table.plain(), printable(o.out), report::bytes(report.bytes()),
-             bits(report.bytes(), report.values()));
-  for (const std::string& note : report.notes) fmt::print("note: {}\n", note);
-  if (o.bits > 0) fmt::print("\n{}", bits_table(o.choice));
-  if (o.samples > 0)
-    fmt::print("\n{}\n{} samples, layer by layer over quantised layers; output errors are those on them\n",
-               outputs_table(o.method), o.samples);
-  print_some("rounded to nearest, too few inputs", o.method.few);
-}
-
-void print_json(const QuantizeArgs& o, const models::QuantReport& report) {
-  nlohmann::ordered_json groups = nlohmann::ordered_json::array();
-  for (const models::QuantGroup& g : report.groups) {
-    groups.push_back({{"role", g.role},
-                      {"format", g.format},
-                      {"tensors", g.tensors},
-                      {"values", g.values},
-                      {"bytes", g.bytes},
-                      {"bits", bits(g.bytes, g.values)},
-                      {"relative_error", g.error}});
-  }
-  nlohmann::ordered_json j = {{"model", o.model},
-                              {"output", o.out},
-                              {"recipe", o.recipe.empty() ? o.format : o.recipe},
-                              {"groups", std::move(groups)},
-                              {"kept_bytes", report.kept.bytes},
-                              {"kept_values", report.kept.values},
-                              {"misfits", report.misfits},
-                              {"notes", report.notes},
-                              {"bytes", report.bytes()},
-                              {"bits_per_value", bits(report.bytes(), report.values())}};
-  if (o.bits > 0) {
-    j["choice"] = bits_json(o.choice);
-    j["choice_kl"] = o.choice.kl;
-    j["choice_kl_bound"] = o.choice.bound;
-  }
-  if (o.samples > 0) {
-    j["method"] = o.calibration.method;
-    j["samples"] = o.samples;
-    j["outputs"] = outputs_json(o.method);
-    j["few_inputs"] = o.method.few;
-  }
-  fmt::print("{}\n", io::dumped(j));
-}
 
 // What --data and --method ask for, into the options of the writer; false: stopped.
 bool calibrate(QuantizeArgs& o, models::QuantRecipe& recipe) {
@@ -166,11 +68,26 @@ void check_data(const QuantizeArgs& o, const models::QuantRecipe& recipe) {
                     .hint = "leaving out --data, or --method auto"});
 }
 
+// --head-format and --embedding-format: rules before those of the recipe.
+void put_tables_first(const QuantizeArgs& o, models::QuantRecipe& recipe) {
+  const auto put = [&](const char* option, ParamRole role, const std::string& word) {
+    if (word.empty()) return;
+    recipe.put_first(option, role, models::quant_format(word).value_or(models::QuantFormat::bf16));  // keep
+  };
+  put("--embedding-format", ParamRole::embedding, o.embedding);
+  put("--head-format", ParamRole::head, o.head);
+  if (!o.head.empty() && o.head != "keep" && models::load_config(models::find_weights(o.model)).tied)
+    fail("--head-format", {.what = "the head is the embedding table: there is no other matrix",
+                           .got = printable(o.model),
+                           .hint = "--embedding-format, for both"});
+}
+
 int quantize_command(QuantizeArgs o) {
   if (!o.recipe.empty() && o.cli->given("format"))
     fail("quantize",
          {.what = "both --format and --recipe are given", .expected = "one of them; a recipe says its formats"});
   models::QuantRecipe recipe = models::quant_recipe(o.recipe.empty() ? o.format : o.recipe);
+  put_tables_first(o, recipe);
   if (!o.scales.empty()) {
     const bool searches = o.cli->given("bits") || std::ranges::any_of(recipe.rules, [](const models::QuantRule& r) {
                             return models::has_block_scales(r.format);
@@ -204,10 +121,7 @@ int quantize_command(QuantizeArgs o) {
   if (o.calibration.data.empty() && std::ranges::any_of(result.groups, [](const auto& g) { return g.format == "fp8"; }))
     fmt::print(stderr,
                "note: FP8 without input_scale, which readers that also quantise activations need: try --data TEXT\n");
-  if (o.json)
-    print_json(o, result);
-  else
-    print_table(o, result);
+  print_quantized(o, result);
   return 0;
 }
 
@@ -225,6 +139,9 @@ Action setup_quantize(Cli& cli) {
   cli.choice("--format", o->format, {"nvfp4", "fp8", "mxfp4", "int8", "int4", "int3"},
              "of the large matrices in the layers; nvfp4 and fp8 leave attention as it is, as NVIDIA does");
   cli.option("--recipe NAME|FILE", o->recipe, "formats by matrix: " + names + ", a format, or a TOML file of rules");
+  const std::vector<std::string> formats = {"keep", "nvfp4", "fp8", "mxfp4", "int8", "int4", "int3"};
+  cli.choice("--head-format", o->head, formats, "of the head instead of the recipe's; keep: as it is");
+  cli.choice("--embedding-format", o->embedding, formats, "the same of the embedding, and of a head tied to it");
   cli.choice("--scales", o->scales, {"max", "four-over-six", "mse"},
              "how block scales are chosen, instead of by the recipe (four-over-six: NVFP4 only)");
   cli.option("--data FILE", o->calibration.data,

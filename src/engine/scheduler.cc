@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/damage.h"
 #include "sys/check.h"
 #include "sys/error.h"
 
@@ -441,7 +442,14 @@ void Scheduler::draw(const Tensor& x, const Tensor& logits, std::span<const Draw
   std::vector<std::optional<Finish>> over(streams_.size());
   for (const Drawing& d : drawing) {
     Stream& s = streams_[d.stream];
-    guard(s, [&] { over[d.stream] = verify(s, x, logits, d); });  // logits that are not finite are its own, too
+    guard(s, [&] {  // logits that are not finite are its own, too
+      try {
+        over[d.stream] = verify(s, x, logits, d);
+      } catch (const Error& error) {
+        if (error.fault() == Fault::failed_run) fail_if_damaged(runner_);
+        throw;
+      }
+    });
   }
   for (size_t i = 0; i < streams_.size(); ++i) {
     if (!over[i] && streams_[i].over()) over[i] = streams_[i].thrown ? Finish::cancelled : Finish::length;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/integers.h"
+#include "engine/damage.h"
 #include "sys/check.h"
 #include "sys/error.h"
 
@@ -90,6 +91,7 @@ class Scorer {
     for (size_t i = 0; i < owners_.size(); ++i) {
       const float loss = losses.view().as<float>()[i];
       if (!std::isfinite(loss)) {
+        fail_if_damaged(runner_);
         throw Error(Fault::failed_run,
                     format_message("score", {.what = "a log-probability is not finite", .got = std::to_string(-loss)}));
       }

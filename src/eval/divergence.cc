@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/damage.h"
 #include "eval/windows.h"
 #include "sys/error.h"
 #include "sys/parallel.h"
@@ -90,7 +91,13 @@ void compare_rows(engine::Runner& model, engine::Runner& base, const WindowPiece
       rows[static_cast<size_t>(r)] = compare({q.view().as<float>(r), vocab}, {b.view().as<float>(r), vocab},
                                              p.targets[static_cast<size_t>(begin + r)]);
     });
-    for (const Row& row : rows) tally.add(row);
+    for (const Row& row : rows) {
+      if (!std::isfinite(row.kl + row.model_loss + row.base_loss)) {
+        engine::fail_if_damaged(model);
+        engine::fail_if_damaged(base);
+      }
+      tally.add(row);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "engine/damage.h"
 #include "eval/windows.h"
 #include "sys/error.h"
 
@@ -17,6 +18,7 @@ void score(engine::Runner& runner, const Tensor& x, std::span<const int64_t> row
   const Tensor losses = runner.token_losses(runner.rows(x, rows), targets);
   for (int64_t i = 0; i < losses.dim(0); ++i) {
     const auto loss = static_cast<double>(losses.view().as<float>()[i]);
+    if (!std::isfinite(loss)) engine::fail_if_damaged(runner);
     sum.add(loss);
   }
 }

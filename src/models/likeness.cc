@@ -37,8 +37,8 @@ class Facts {
 };
 
 const char* act_name(Act act) {
-  constexpr std::array kNames = {"relu2", "silu", "gelu_tanh", "gelu", "relu", "elu"};
-  return kNames[static_cast<size_t>(act)];
+  constexpr std::array kActNames = {"relu2", "silu", "gelu_tanh", "gelu", "relu", "elu"};
+  return kActNames[static_cast<size_t>(act)];
 }
 
 void add_block(Facts& facts, const nn::Mamba2Spec& s) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <string_view>
 
@@ -137,13 +138,19 @@ class FileSource final : public nn::ParamSource {
     fail(where_,
          {.what = "tensor " + name + " has the wrong type", .got = name_of(stored.dtype), .expected = expected});
   }
-  float scalar(const std::string& name) const {
+  // The scale of a whole tensor: above 0, but for a tensor of zeros, of which any will do. `magnitude` are the bits of
+  // a byte of codes that are 0 in zeros of either sign.
+  float scalar(const std::string& name, const View& codes, uint8_t magnitude) const {
     const View& stored = need(name);
     if (stored.dtype != DType::f32 || stored.count() != 1)
       fail(where_, {.what = "scale " + name + " is not one number",
                     .got = fmt::format("{} {}", name_of(stored.dtype), to_string(stored.shape)),
                     .expected = "F32 []"});
-    return checked_scale(name, *stored.as<float>());
+    const float value = *stored.as<float>();
+    const auto* bytes = reinterpret_cast<const uint8_t*>(codes.data);
+    if (value == 0 && std::all_of(bytes, bytes + codes.bytes(), [&](uint8_t b) { return (b & magnitude) == 0; }))
+      return 1;
+    return checked_scale(name, value);
   }
   float checked_scale(const std::string& name, float value) const {
     if (!(value > 0) || std::isinf(value))
@@ -158,7 +165,7 @@ class FileSource final : public nn::ParamSource {
             .cols = r.cols(),
             .spec = {.format = Format::f8_e4m3},
             .codes = stored,
-            .global = scalar(r.name + "_scale")};
+            .global = scalar(r.name + "_scale", stored, 0x7f)};
   }
 
   Weight nvfp4(const nn::ParamRequest& r, const View& stored) const {
@@ -176,7 +183,7 @@ class FileSource final : public nn::ParamSource {
             .spec = {.format = Format::nvfp4, .block = kNvfp4Block},
             .codes = stored,
             .scales = scales,
-            .global = scalar(r.name + "_scale_2")};
+            .global = scalar(r.name + "_scale_2", stored, 0x77)};
   }
 
   WeightStore& store_;
@@ -184,10 +191,14 @@ class FileSource final : public nn::ParamSource {
   std::string where_;
 };
 
+// In any case; NVFP4_W4A16 is ModelOpt's own word, W4A16_NVFP4 that of released files.
 void check_algorithm(const io::Json& owner) {
-  constexpr std::array<std::string_view, 4> kKnown = {"FP8", "NVFP4", "W4A16_NVFP4", "MIXED_PRECISION"};
-  const auto algorithm = owner.string_of({"quant_algo"});
-  if (!algorithm || std::find(kKnown.begin(), kKnown.end(), *algorithm) != kKnown.end()) return;
+  constexpr std::array<std::string_view, 5> kKnown = {"FP8", "NVFP4", "W4A16_NVFP4", "NVFP4_W4A16", "MIXED_PRECISION"};
+  auto algorithm = owner.string_of({"quant_algo"});
+  if (!algorithm) return;
+  std::transform(algorithm->begin(), algorithm->end(), algorithm->begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  if (std::find(kKnown.begin(), kKnown.end(), *algorithm) != kKnown.end()) return;
   owner.need({"quant_algo"}).refuse("unknown quantisation", "FP8, NVFP4, W4A16_NVFP4 or MIXED_PRECISION");
 }
 
@@ -208,6 +219,21 @@ void check_compressed(const io::Json& quantisation) {
   }
 }
 
+// ModelOpt's groups: numbers that one of the formats above has.
+void check_groups(const io::Json& quantisation) {
+  const auto groups = quantisation.get({"config_groups"});
+  if (!groups) return;
+  for (const auto& group : groups->members()) {
+    check_algorithm(group.second);
+    const auto weights = group.second.get({"weights"});
+    if (!weights || !weights->is_object()) continue;
+    const auto bits = weights->int_of({"num_bits"}), size = weights->int_of({"group_size"});
+    const bool fp8 = bits == 8 && !size, nvfp4 = bits == 4 && size.value_or(kNvfp4Block) == kNvfp4Block;
+    if (weights->string_of({"type"}).value_or("float") != "float" || (bits && !fp8 && !nvfp4))
+      weights->refuse("is not supported", "floats of 8 bits, or of 4 in groups of 16");
+  }
+}
+
 // Others (GPTQ, AWQ, FP8 by blocks, ...) name and pack their tensors in ways that are not read.
 void check_quantisation(const io::Json& quantisation) {
   const auto method = quantisation.string_of({"quant_method"});
@@ -216,6 +242,7 @@ void check_quantisation(const io::Json& quantisation) {
     quantisation.need({"quant_method"})
         .refuse("is not supported", "modelopt or compressed-tensors", "the same model in BF16, or as a GGUF file");
   check_algorithm(quantisation);
+  check_groups(quantisation);
   if (const auto layers = quantisation.get({"quantized_layers"})) {
     for (const auto& layer : layers->members()) check_algorithm(layer.second);
   }

@@ -114,6 +114,34 @@ TEST_F(Load, ScalesOfFp8) {
   expect_says(error_after([&](Specs& specs) { find(specs, weight).dtype = DType::f8_e4m3; }), {scale, "missing"});
 }
 
+// As any quantiser writes a matrix of zeros: largest magnitude / 448 = 0. Of other matrices, 0 is damage.
+TEST_F(Load, AScaleOfZeroIsThatOfZeros) {
+  const std::string weight = kInProj;
+  for (const bool fp8 : {true, false}) {
+    for (const int code : {0, 0x80, 1}) {
+      Specs specs = tensors_of(hybrid());
+      find(specs, weight) =
+          fp8 ? io::TensorSpec{weight, DType::f8_e4m3, {222, 32}} : io::TensorSpec{weight, DType::u8, {222, 16}};
+      const std::string scale = weight + (fp8 ? "_scale" : "_scale_2");
+      specs.push_back({scale, DType::f32, {}});
+      if (!fp8) specs.push_back({weight + "_scale", DType::f8_e4m3, {222, 2}});
+      write("config.json", hybrid().dump());
+      io::SafetensorsWriter file(folder_ / "model.safetensors", specs);
+      for (const io::TensorSpec& spec : file.order()) {
+        std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
+        if (spec.name == weight) bytes[77] = std::byte(code);
+        file.write(spec.name, bytes);
+      }
+      file.finish();
+      const std::string error = error_of([&] { load(); });
+      if (code == 1)
+        expect_says(error, {scale, "damaged", "got 0"});
+      else
+        EXPECT_EQ(error, "") << fp8 << " " << code;
+    }
+  }
+}
+
 TEST_F(Load, WhatCompressedTensorsPacks) {
   const std::string weight = kInProj;  // [222, 32]
   struct Part {
@@ -180,6 +208,31 @@ TEST_F(Load, UnknownQuantisation) {
   config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
   write(config, tensors_of(hybrid()));
   expect_says(error_of([&] { load(); }), {"quant_method", "gptq", "modelopt or compressed-tensors"});
+}
+
+// As ModelOpt writes it since it has config_groups, alone or with the older keys.
+TEST_F(Load, GroupsOfModelOpt) {
+  const auto refused = [&](const nlohmann::json& weights, const nlohmann::json& algorithm = nullptr) {
+    nlohmann::json config = hybrid();
+    config["quantization_config"] = {{"quant_method", "modelopt"},
+                                     {"quant_algo", algorithm},
+                                     {"kv_cache_scheme", {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}}},
+                                     {"config_groups", {{"group_0", {{"weights", weights}, {"targets", {"Linear"}}}}}}};
+    write(config, tensors_of(hybrid()));
+    return error_of([&] { load(); });
+  };
+  const nlohmann::json fp8 = {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
+  nlohmann::json nvfp4 = {{"dynamic", false}, {"num_bits", 4}, {"type", "float"}, {"group_size", 16}};
+  EXPECT_EQ(refused(fp8), "");
+  EXPECT_EQ(load()->config().kv_cache, DType::f8_e4m3);
+  for (const char* algorithm : {"NVFP4", "nvfp4", "NVFP4_W4A16", "W4A16_NVFP4", "MIXED_PRECISION"})
+    EXPECT_EQ(refused(nvfp4, algorithm), "") << algorithm;
+  for (const char* algorithm : {"NVFP4_AWQ", "MXFP8", "FP8_PER_CHANNEL_PER_TOKEN"})
+    expect_says(refused(nvfp4, algorithm), {"quant_algo", algorithm});
+  nvfp4["group_size"] = 32;
+  expect_says(refused(nvfp4), {"config_groups.group_0.weights", "groups of 16"});
+  expect_says(refused({{"num_bits", 4}, {"type", "int"}, {"group_size", 16}}), {"config_groups.group_0.weights"});
+  expect_says(refused({{"num_bits", 8}, {"type", "float"}, {"group_size", 32}}), {"config_groups.group_0.weights"});
 }
 
 TEST_F(Load, EveryEndTokenOfBothFilesCounts) {

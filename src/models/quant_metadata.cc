@@ -1,5 +1,6 @@
 #include "models/quant_metadata.h"
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 
@@ -8,12 +9,22 @@ namespace {
 
 using Object = nlohmann::json;
 
+const char* algorithm_of(const QuantModules& modules, const std::string& module, QuantFormat format) {
+  if (format != QuantFormat::nvfp4) return "FP8";
+  return modules.scaled.contains(module) ? "NVFP4" : "W4A16_NVFP4";
+}
+
+bool has_nvfp4_table(const QuantModules& modules) {
+  return std::ranges::any_of(
+      modules.tables, [&](const std::string& table) { return modules.quantised.at(table) == QuantFormat::nvfp4; });
+}
+
 Object modelopt(const QuantModules& modules) {
   std::set<std::string> algorithms;
   Object layers = Object::object();
   for (const auto& [module, format] : modules.quantised) {
     const bool fp4 = format == QuantFormat::nvfp4;
-    const char* algorithm = !fp4 ? "FP8" : modules.scaled.contains(module) ? "NVFP4" : "W4A16_NVFP4";
+    const char* algorithm = algorithm_of(modules, module, format);
     algorithms.insert(algorithm);
     layers[module] = {{"quant_algo", algorithm}};
     if (fp4) layers[module]["group_size"] = kNvfp4Block;
@@ -25,6 +36,35 @@ Object modelopt(const QuantModules& modules) {
   } else {
     out["quant_algo"] = *algorithms.begin();
     if (!algorithms.contains("FP8")) out["group_size"] = kNvfp4Block;
+  }
+  if (has_nvfp4_table(modules)) out["nvfp4_embed"] = true;  // vLLM's word for it
+  return out;
+}
+
+// One group of modules for each algorithm; a single one targets classes of modules.
+Object modelopt_groups(const QuantModules& modules) {
+  struct Group {
+    QuantFormat format = QuantFormat::fp8;
+    bool scaled = true;  // all of its inputs
+    Object targets = Object::array();
+  };
+  std::map<std::string, Group> groups;
+  for (const auto& [module, format] : modules.quantised) {
+    Group& group = groups[algorithm_of(modules, module, format)];
+    group.format = format;
+    group.scaled = group.scaled && modules.scaled.contains(module);
+    group.targets.push_back(module);
+  }
+  Object out = Object::object();
+  for (auto& [algorithm, group] : groups) {
+    Object numbers = {{"dynamic", false}, {"num_bits", group.format == QuantFormat::nvfp4 ? 4 : 8}, {"type", "float"}};
+    if (group.format == QuantFormat::nvfp4) numbers["group_size"] = kNvfp4Block;
+    Object& written = out["group_" + std::to_string(out.size())];
+    written = {{"weights", numbers}, {"targets", std::move(group.targets)}};
+    if (group.scaled) written["input_activations"] = numbers;
+    if (groups.size() > 1) continue;
+    written["targets"] = Object::array({"Linear"});
+    if (!modules.tables.empty()) written["targets"].push_back("Embedding");
   }
   return out;
 }
@@ -60,7 +100,7 @@ Object compressed(const QuantModules& modules) {
   std::set<std::string> layouts;
   for (const auto& [format, list] : targets) {
     Object group = compressed_group(*row_of(format).compressed);
-    group["targets"] = targets.size() == 1 && modules.linear ? Object::array({"Linear"}) : list;
+    group["targets"] = targets.size() == 1 && modules.tables.empty() ? Object::array({"Linear"}) : list;
     layouts.insert(group["format"]);
     groups["group_" + std::to_string(groups.size())] = std::move(group);
   }
@@ -83,7 +123,10 @@ Object quantization_config(const QuantModules& modules) {
   if (row_of(modules.quantised.begin()->second).compressed) return compressed(modules);
   Object out = modelopt(modules);
   out["quant_method"] = "modelopt";
+  out["producer"] = {{"name", "braid"}};
+  out["config_groups"] = modelopt_groups(modules);
   out["ignore"] = modules.kept;
+  if (modules.cache == "FP8") out["kv_cache_scheme"] = {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
   return out;
 }
 

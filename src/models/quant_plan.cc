@@ -31,9 +31,8 @@ ScaleKey scale_key(const ParamInfo& info) {
   return {info.mtp, info.layer, info.part, info.expert, role};
 }
 
-std::string misfit(const TensorSpec& tensor, QuantFormat format, const nn::ParamSource& files) {
+std::string misfit(const TensorSpec& tensor, QuantFormat format) {
   if (tensor.transposed) return "is stored transposed, which quantised layouts do not support";
-  if (!files.has(tensor.name)) return "is part of a stack of experts, which quantised layouts do not support";
   const QuantFormatRow& row = row_of(format);
   if (tensor.cols() % row.block == 0) return {};
   const std::string why =
@@ -59,13 +58,13 @@ void keep_modules_whole(std::vector<PlannedMatrix>& plan) {
 
 }  // namespace
 
-std::vector<PlannedMatrix> quant_plan(const Config& config, const nn::ParamSource& files, const QuantRecipe& recipe) {
+std::vector<PlannedMatrix> quant_plan(const Config& config, const QuantRecipe& recipe) {
   std::vector<PlannedMatrix> plan;
   const std::string pattern = config.pattern();
   for (const TensorSpec& tensor : inventory(config)) {
     const QuantRule* rule = recipe.find(tensor, pattern);
     if (!rule || rule->format == QuantFormat::bf16 || tensor.shape.rank != 2) continue;
-    plan.push_back({tensor, *rule, misfit(tensor, rule->format, files)});
+    plan.push_back({tensor, *rule, misfit(tensor, rule->format)});
   }
   keep_modules_whole(plan);
   return plan;

@@ -30,11 +30,11 @@ ModuleKey module_key(const ParamInfo& info);
 using ScaleKey = std::tuple<bool, int, int, int, ParamRole>;
 ScaleKey scale_key(const ParamInfo& info);
 
-// In the order of the inventory. Rules that leave a matrix as it is (bf16) plan nothing for it. Where a format cannot
-// hold one matrix of a module, the others stay as they are with it.
-std::vector<PlannedMatrix> quant_plan(const Config& config, const nn::ParamSource& files, const QuantRecipe& recipe);
+// In the order of the inventory, experts one by one (experts_apart.h). Rules that leave a matrix as it is (bf16) plan
+// nothing for it. Where a format cannot hold one matrix of a module, the others stay as they are with it.
+std::vector<PlannedMatrix> quant_plan(const Config& config, const QuantRecipe& recipe);
 
 // Why a format of files cannot hold a matrix; empty: it can.
-std::string misfit(const TensorSpec& tensor, QuantFormat format, const nn::ParamSource& files);
+std::string misfit(const TensorSpec& tensor, QuantFormat format);
 
 }  // namespace braid::models

@@ -137,6 +137,18 @@ bool QuantRecipe::compressed() const {
   return std::ranges::any_of(rules, [](const QuantRule& r) { return row_of(r.format).compressed.has_value(); });
 }
 
+void QuantRecipe::put_first(const std::string& where, ParamRole role, QuantFormat format) {
+  const bool other = std::ranges::any_of(rules, [&](const QuantRule& r) {
+    return r.format != QuantFormat::bf16 &&
+           row_of(r.format).compressed.has_value() != row_of(format).compressed.has_value();
+  });
+  if (format != QuantFormat::bf16 && other)
+    fail(where, {.what = "is of another layout than " + name + ", and a folder has one",
+                 .got = row_of(format).name,
+                 .expected = compressed() ? "mxfp4, int8, int4 or int3" : "nvfp4 or fp8"});
+  rules.insert(rules.begin(), QuantRule{.roles = {name_of(role)}, .format = format, .fixed = true});
+}
+
 std::vector<std::string> quant_recipe_names() {
   std::vector<std::string> names;
   for (const QuantRecipe& recipe : built_in()) names.push_back(recipe.name);

@@ -28,6 +28,7 @@ struct QuantRule {
   bool before_attention = false, mtp = false;
   QuantFormat format = QuantFormat::bf16;
   ScaleSearch scales = ScaleSearch::max;
+  bool fixed = false;  // a budget of bits leaves the format as it is
 };
 
 struct QuantRecipe {
@@ -38,6 +39,9 @@ struct QuantRecipe {
   const QuantRule* find(const TensorSpec& tensor, const std::string& pattern) const;
   // Whether it writes the layout of compressed-tensors, not ModelOpt's: a folder has one of the two.
   bool compressed() const;
+  // A rule before all others: matrices of `role`, which has to be spelled, in this format whatever the others say.
+  // Error, naming `where`, for a format of another layout than theirs.
+  void put_first(const std::string& where, ParamRole role, QuantFormat format);
 };
 
 std::vector<std::string> quant_recipe_names();

@@ -13,6 +13,7 @@
 #include "io/safetensors_write.h"
 #include "math/blocks.h"
 #include "models/config_file.h"
+#include "models/experts_apart.h"
 #include "models/load.h"
 #include "models/quant_metadata.h"
 #include "models/quant_plan.h"
@@ -60,8 +61,8 @@ class Quantizer {
         config_(load_config(model)),
         json_(io::Json::read(model.folder / "config.json")),
         files_(model.weights),
-        folder_(open_folder(model)) {
-    for (const PlannedMatrix& matrix : quant_plan(config_, *folder_.source, recipe_)) plan(matrix);
+        folder_(open_apart(model, config_)) {
+    for (const PlannedMatrix& matrix : quant_plan(config_, recipe_)) plan(matrix);
     for (auto& [name, job] : jobs_) {
       Shared& shared = shared_[job.shared];
       shared.jobs.push_back(&job);
@@ -101,7 +102,10 @@ class Quantizer {
       return add_unfit(matrix);
     }
     const Param param = folder_.source->get(tensor);
-    const auto amax = options_.input_amax.find(param.name);
+    const std::string stack = folder_.source->stack_of(param.name);
+    auto amax = options_.input_amax.find(param.name);
+    if (amax == options_.input_amax.end() && !stack.empty())  // as a model that read the stack names it
+      amax = options_.input_amax.find(fmt::format("{}[{}]", stack, tensor.expert));
     const bool measured = amax != options_.input_amax.end();
     const float input = measured && amax->second > 0 ? input_scale(matrix.rule.format, amax->second) : 0;
     const SharedKey key{scale_key(tensor), matrix.rule.format};
@@ -115,6 +119,7 @@ class Quantizer {
       job.ready = &ready->second;
       shared_[key].global = job.ready->global;
     }
+    if (!stack.empty()) stacks_[stack].push_back(param.name);
     jobs_.try_emplace(param.name, std::move(job));
   }
 
@@ -127,11 +132,11 @@ class Quantizer {
     const auto same = [&](const QuantGroup& g) { return g.role == role && g.format == format && g.why == why; };
     auto group = std::ranges::find_if(report_.unfit, same);
     if (group == report_.unfit.end()) group = report_.unfit.insert(group, {.role = role, .format = format, .why = why});
-    const View* stored = files_.find(tensor.name);
-    const View* stack = stored ? nullptr : files_.find(tensor.stack);
-    if (unfit_.insert(stored ? tensor.name : tensor.stack).second) group->tensors += 1;  // a stack is one
+    const Param param = folder_.source->get(tensor);
+    const std::string stack = folder_.source->stack_of(param.name);
+    if (unfit_.insert(stack.empty() ? param.name : stack).second) group->tensors += 1;  // a stack is one
     group->values += tensor.rows() * tensor.cols();
-    group->bytes += stored ? stored->bytes() : stack ? stack->bytes() / std::max(1, tensor.experts) : 0;
+    group->bytes += param.value.bytes();
   }
 
   static std::string input_name(const std::string& weight) {
@@ -157,19 +162,25 @@ class Quantizer {
     std::set<const Job*> done;
     for (const io::StoredTensor& tensor : files_.tensors()) {
       if (scales_inputs_of_a_job(tensor.name)) continue;  // of the format that the matrix had
+      if (const auto stack = stacks_.find(tensor.name); stack != stacks_.end()) {
+        for (const std::string& name : stack->second) add_specs(name, jobs_.at(name), specs);
+        continue;
+      }
       const Part part = part_of(tensor.name);
       if (!part.job) {
         check_kept(tensor.name);
         specs.push_back({tensor.name, tensor.view.dtype, tensor.view.shape});
       } else if (done.insert(part.job).second) {
-        const std::string name = tensor.name.substr(0, tensor.name.size() - part.word.size());
-        const Weight& w = part.job->weight;
-        for (io::TensorSpec& spec : stored_as(name, {w.rows, w.cols}, part.job->rule.format))
-          specs.push_back(std::move(spec));
-        if (part.job->input > 0) specs.push_back({input_name(name), DType::f32, {}});
+        add_specs(tensor.name.substr(0, tensor.name.size() - part.word.size()), *part.job, specs);
       }
     }
     return specs;
+  }
+
+  static void add_specs(const std::string& name, const Job& job, std::vector<io::TensorSpec>& specs) {
+    for (io::TensorSpec& spec : stored_as(name, {job.weight.rows, job.weight.cols}, job.rule.format))
+      specs.push_back(std::move(spec));
+    if (job.input > 0) specs.push_back({input_name(name), DType::f32, {}});
   }
 
   bool scales_inputs_of_a_job(const std::string& name) const {
@@ -269,8 +280,7 @@ class Quantizer {
           "modules (q, k and v; gate and up; experts) in several formats: {}; Braid reads them, programs that "
           "make one product of a module do not",
           mixed));
-    if (recipe_.compressed() && !modules().linear)
-      report_.notes.push_back("an embedding table is quantised: Braid reads it, transformers does not");
+    note_tables();
     for (const auto& [key, s] : squares_) {
       report_.groups.push_back({.role = key.first,
                                 .format = key.second,
@@ -279,6 +289,16 @@ class Quantizer {
                                 .bytes = s.bytes,
                                 .error = std::sqrt(s.error / std::max(s.square, 1e-300))});
     }
+  }
+
+  void note_tables() {
+    const QuantModules written = modules();
+    if (written.tables.empty()) return;
+    const bool nvfp4 = std::ranges::all_of(
+        written.tables, [&](const std::string& table) { return written.quantised.at(table) == QuantFormat::nvfp4; });
+    report_.notes.push_back(nvfp4 ? "an embedding table is quantised: Braid reads it, vLLM where it knows nvfp4_embed"
+                                  : "an embedding table is quantised: Braid reads it, transformers and vLLM do not");
+    if (config_.tied) report_.notes.push_back("the head is the embedding table, and is quantised with it");
   }
 
   // For parts of which the recipe has several formats.
@@ -302,8 +322,9 @@ class Quantizer {
   Config config_;
   io::Json json_;
   io::Safetensors files_;
-  OpenFolder folder_;
-  std::map<std::string, Job> jobs_;  // by name in the files
+  OpenApart folder_;
+  std::map<std::string, Job> jobs_;                         // by name in the files that are written
+  std::map<std::string, std::vector<std::string>> stacks_;  // of the files that are read, and the jobs made of them
   std::map<SharedKey, Shared> shared_;
   std::set<std::string> unfit_;  // names in the files
   std::map<std::pair<std::string, std::string>, Sums> squares_;
@@ -317,9 +338,12 @@ QuantModules Quantizer::modules() const {
   for (const auto& [name, job] : jobs_) {
     out.quantised[module(name)] = job.rule.format;
     if (job.input > 0) out.scaled.insert(module(name));
-    out.linear = out.linear && job.role != ParamRole::embedding && job.role != ParamRole::positions;
+    if (job.role == ParamRole::embedding || job.role == ParamRole::positions) out.tables.insert(module(name));
   }
   for (const io::StoredTensor& tensor : files_.tensors()) {
+    const bool stack =
+        tensor.view.shape.rank == 3 && !tensor.name.ends_with(".weight") && !stacks_.contains(tensor.name);
+    if (stack && (out.kept.empty() || out.kept.back() != module(tensor.name))) out.kept.push_back(module(tensor.name));
     if (!tensor.name.ends_with(".weight") || tensor.view.shape.rank < 2 || jobs_.contains(tensor.name)) continue;
     if (const auto format = modelopt_format(tensor.name)) {
       out.quantised[module(tensor.name)] = *format;

@@ -3,7 +3,8 @@
 // `compressed-tensors` load. ModelOpt's layout has the scales of quantised activations, too, where they were measured.
 // Matrices that readers join share one scale of a whole tensor (quant_plan.h). Every other tensor, known or not, is
 // copied as it is, but for those that a method with data folded scales into; so are tokenizer, template and generation
-// settings.
+// settings. Experts that the folder has in a stack become tensors of their own, as both layouts have them, where they
+// are quantised.
 #pragma once
 #include <cstdint>
 #include <filesystem>

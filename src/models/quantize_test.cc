@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <span>
 
+#include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "models/load.h"
 #include "support/models.h"
@@ -335,6 +337,78 @@ TEST_F(Quantize, ValuesThatHalfPrecisionCannotScaleAreRefused) {
   file.finish();
   EXPECT_NE(refusal_of(one("mamba_in", QuantFormat::int4)).find("int4 cannot hold"), std::string::npos);
   EXPECT_EQ(refusal_of(one("mamba_in", QuantFormat::mxfp4)), "");
+}
+
+// A copy of a folder of which the experts of layer 1 are in stacks, under another spelling of "backbone.".
+void write_stacked(const io::Safetensors& from, const nlohmann::json& config, const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  io::write_text_file(folder / "config.json", config.dump());
+  std::map<std::string, std::vector<std::byte>> bytes;
+  std::vector<io::TensorSpec> specs;
+  const auto add = [&](const std::string& name, DType dtype, const Shape& shape) -> std::vector<std::byte>& {
+    specs.push_back({name.starts_with("backbone.") ? "model." + name.substr(9) : name, dtype, shape});
+    return bytes[specs.back().name];
+  };
+  for (const io::StoredTensor& t : from.tensors()) {
+    if (t.name.find(".experts.") == std::string::npos)
+      add(t.name, t.view.dtype, t.view.shape).assign(t.view.data, t.view.data + t.view.bytes());
+  }
+  const std::string experts = "backbone.layers.1.mixer.experts.";
+  for (const std::string leaf : {"up_proj", "down_proj"}) {
+    auto& all = add(experts + leaf, DType::bf16, {8, 32, 32});
+    for (int e = 0; e < 8; ++e) {
+      const View one = from.need(fmt::format("{}{}.{}.weight", experts, e, leaf));
+      all.insert(all.end(), one.data, one.data + one.bytes());
+    }
+  }
+  io::SafetensorsWriter file(folder / "model.safetensors", specs);
+  for (const io::TensorSpec& spec : file.order()) file.write(spec.name, bytes.at(spec.name));
+  file.finish();
+}
+
+// Experts in stacks become the tensors that the same experts one by one do, byte for byte.
+TEST_F(Quantize, StacksOfExpertsAreWrittenOneByOne) {
+  nlohmann::json config = hybrid();
+  config["moe_intermediate_size"] = 32;
+  write(config, tensors_of(config));
+  const std::filesystem::path stacked = folder_ / "stacked";
+  write_stacked(before(), config, stacked);
+  const auto written = [&](const std::filesystem::path& model, const QuantRecipe& recipe, const char* name) {
+    QuantOptions options{.threads = 2};
+    for (int e = 0; e < 8; ++e) {
+      const auto amax = static_cast<float>(1 + e);
+      options.input_amax[fmt::format("backbone.layers.1.mixer.experts.{}.up_proj.weight", e)] = amax;
+      options.input_amax[fmt::format("model.layers.1.mixer.experts.up_proj[{}]", e)] = amax;
+    }
+    return quantize_model(io::find_model(model.string()), recipe, folder_ / name, options, go_on);
+  };
+  for (const QuantFormat format : {QuantFormat::nvfp4, QuantFormat::fp8, QuantFormat::int4}) {
+    const std::filesystem::path apart = folder_ / "apart", of_stacks = folder_ / "of-stacks";
+    const QuantReport a = written(folder_, one("expert_*", format), "apart"),
+                      b = written(stacked, one("expert_*", format), "of-stacks");
+    EXPECT_EQ(a.bytes(), b.bytes());
+    EXPECT_EQ(a.values(), b.values());
+    EXPECT_TRUE(b.unfit.empty());
+    const io::Safetensors x(apart), y(of_stacks);
+    ASSERT_EQ(x.tensors().size(), y.tensors().size());
+    for (const io::StoredTensor& t : x.tensors()) {
+      const View same = y.need(t.name.starts_with("backbone.") ? "model." + t.name.substr(9) : t.name);
+      ASSERT_TRUE(same.dtype == t.view.dtype && same.bytes() == t.view.bytes()) << t.name;
+      EXPECT_TRUE(std::equal(same.data, same.data + same.bytes(), t.view.data)) << t.name;
+    }
+    EXPECT_EQ(load_model(io::find_model(of_stacks.string()))->params().size(), tensors_of(config).size());
+    std::filesystem::remove_all(apart);
+    std::filesystem::remove_all(of_stacks);
+  }
+  // A stack that stays is a module of its own in the metadata.
+  written(stacked, one("expert_up", QuantFormat::fp8), "half");
+  EXPECT_NE(io::Safetensors(folder_ / "half").find("model.layers.1.mixer.experts.down_proj"), nullptr);
+  const auto ignored = nlohmann::json::parse(sys::read_file(folder_ / "half" / "config.json"))
+                           .at("quantization_config")
+                           .at("ignore")
+                           .get<std::vector<std::string>>();
+  EXPECT_EQ(std::ranges::count(ignored, "model.layers.1.mixer.experts"), 1);
+  EXPECT_NO_THROW(load_model(io::find_model((folder_ / "half").string())));
 }
 
 TEST_F(Quantize, StrictRefusesWhatDoesNotFit) {

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "io/safetensors.h"
+#include "models/experts_apart.h"
 #include "models/load.h"
 #include "quant/fold.h"
 #include "quant/layer_model.h"
@@ -72,7 +73,7 @@ class Calibrator {
       : options_(options),
         where_(printable(path.name)),
         config_(models::load_config(path)),
-        folder_(models::open_folder(path)),
+        folder_(models::open_apart(path, config_)),
         files_(path.weights),
         samples_(samples),
         states_(samples.size()) {
@@ -84,7 +85,7 @@ class Calibrator {
                     .got = std::to_string(samples.size()),
                     .expected = fmt::format("at least {}", kHeldEvery),
                     .hint = "a longer text, shorter windows, or --method gptq"});
-    for (models::PlannedMatrix& matrix : models::quant_plan(config_, *folder_.source, recipe)) {
+    for (models::PlannedMatrix& matrix : models::quant_plan(config_, recipe)) {
       if (!matrix.misfit.empty()) continue;
       Param param = folder_.source->get(matrix.tensor);
       const ParamRole role = param.role;
@@ -431,7 +432,7 @@ class Calibrator {
   const CalibrateOptions& options_;
   std::string where_;
   models::Config config_;
-  models::OpenFolder folder_;
+  models::OpenApart folder_;
   io::Safetensors files_;
   std::span<const std::vector<int32_t>> samples_;
   std::vector<std::vector<float>> states_;  // of the samples, before the next layer

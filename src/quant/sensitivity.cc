@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "core/integers.h"
+#include "models/experts_apart.h"
 #include "models/load.h"
 #include "quant/layer_model.h"
 #include "quant/matrix.h"
@@ -44,11 +45,11 @@ class Measure {
           const SensitivityOptions& options)
       : where_(printable(path.name)),
         config_(models::load_config(path)),
-        folder_(models::open_folder(path)),
+        folder_(models::open_apart(path, config_)),
         samples_(samples) {
     ctx_.threads = options.threads;
     check_samples(where_, config_, samples);
-    plan_ = models::quant_plan(config_, *folder_.source, recipe);
+    plan_ = models::quant_plan(config_, recipe);
     config_.mtp.reset();
   }
 
@@ -83,8 +84,7 @@ class Measure {
     std::map<std::pair<int, ParamRole>, std::vector<Planned>> groups;
     for (const models::PlannedMatrix& matrix : plan_) {
       const bool head = matrix.tensor.role == ParamRole::head && !config_.tied;
-      if (matrix.tensor.mtp || (matrix.tensor.layer < 0 && !head)) continue;
-      if (!folder_.source->has(matrix.tensor.name)) continue;  // in a stack of experts
+      if (matrix.rule.fixed || matrix.tensor.mtp || (matrix.tensor.layer < 0 && !head)) continue;
       groups[{head ? -1 : matrix.tensor.layer, models::joined_role(matrix.tensor.role)}].push_back(
           {matrix, folder_.source->get(matrix.tensor)});
     }
@@ -121,7 +121,7 @@ class Measure {
   // None where the format does not hold them all.
   std::optional<FormatCost> cost_of(std::vector<Planned> members, int layer, QuantFormat format) {
     for (Planned& p : members) {
-      if (!models::misfit(p.matrix.tensor, format, *folder_.source).empty()) return std::nullopt;
+      if (!models::misfit(p.matrix.tensor, format).empty()) return std::nullopt;
       p.matrix.rule.format = format;
     }
     const auto unscaled = [none = Scales()](const std::string&) -> const Scales& { return none; };
@@ -172,7 +172,7 @@ class Measure {
 
   std::string where_;
   models::Config config_;
-  models::OpenFolder folder_;
+  models::OpenApart folder_;
   std::span<const std::vector<int32_t>> samples_;
   std::vector<models::PlannedMatrix> plan_;
   std::unique_ptr<models::Model> base_;

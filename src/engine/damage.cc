@@ -1,0 +1,55 @@
+#include "engine/damage.h"
+
+#include <atomic>
+#include <cmath>
+#include <vector>
+
+#include "math/blocks.h"
+#include "sys/error.h"
+#include "sys/parallel.h"
+
+namespace braid::engine {
+namespace {
+
+// Of its first row that is not finite; -1: none.
+int64_t damaged_row(const Weight& w, int threads) {
+  std::atomic<int64_t> first = w.rows;
+  sys::parallel_for(threads, w.rows, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> values(static_cast<size_t>(w.cols));
+    for (int64_t r = begin; r < end; ++r) {
+      decode_row(w, r, 0, w.cols, values.data());
+      bool finite = true;
+      for (const float v : values) finite = finite && std::isfinite(v * w.global);
+      if (finite) continue;
+      for (int64_t seen = first; r < seen && !first.compare_exchange_weak(seen, r);) continue;
+      return;
+    }
+  });
+  return first < w.rows ? first.load() : -1;
+}
+
+const char* format_of(const Weight& w) {
+  return w.spec.format == Format::ggml ? ggml_type(static_cast<uint32_t>(w.spec.ggml))->name : name_of(w.spec.format);
+}
+
+}  // namespace
+
+std::optional<Damage> find_damage(models::Model& model, int threads) {
+  for (const Param* p : model.params()) {
+    if (const int64_t row = damaged_row(p->value, threads); row >= 0)
+      return Damage{.tensor = p->name, .format = format_of(p->value), .row = row};
+  }
+  return std::nullopt;
+}
+
+void fail_if_damaged(Runner& runner) {
+  const auto found = find_damage(runner.model(), runner.ctx().threads);
+  if (!found) return;
+  fail(printable(found->tensor),
+       {.what = "a weight is damaged",
+        .got = fmt::format("a value that is not finite in row {}, {}", found->row, found->format),
+        .expected = "finite values",
+        .hint = "another copy of the file"});
+}
+
+}  // namespace braid::engine
