@@ -171,6 +171,21 @@ class Reader {
   int64_t rows_, cols_;
 };
 
+// All scales of a model are read before its first token: eight at a time, as plain code for single bytes took half of
+// the time of a start. 0x7f is NaN, of either sign; plus one it alone carries into the bit of the sign.
+bool has_nan(const uint8_t* bits, int64_t n) {
+  constexpr uint64_t kOnes = 0x0101010101010101;
+  uint64_t carried = 0;
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bits + i, sizeof word);
+    carried |= (word & (kOnes * 0x7f)) + kOnes;
+  }
+  for (; i < n; ++i) carried |= static_cast<uint64_t>((bits[i] & 0x7f) + 1);
+  return (carried & (kOnes * 0x80)) != 0;
+}
+
 }  // namespace
 
 Weight compressed_weight(WeightStore& store, const io::Safetensors& files, const std::string& where,
@@ -181,9 +196,8 @@ Weight compressed_weight(WeightStore& store, const io::Safetensors& files, const
 void check_scales(const std::string& where, const std::string& name, const View& scales) {
   for (int64_t r = 0; r < scales.dim(0); ++r) {
     const uint8_t* bits = &scales.as<F8E4M3>(r)->bits;
-    uint8_t damaged = 0;
-    for (int64_t i = 0; i < scales.dim(1); ++i) damaged |= static_cast<uint8_t>((bits[i] & 0x7f) == 0x7f);
-    if (damaged) fail(where, {.what = "scales " + name + " are damaged", .got = fmt::format("NaN in row {}", r)});
+    if (has_nan(bits, scales.dim(1)))
+      fail(where, {.what = "scales " + name + " are damaged", .got = fmt::format("NaN in row {}", r)});
   }
 }
 
