@@ -25,6 +25,7 @@
 #include "sys/mapped_file.h"
 #include "sys/pages.h"
 #include "sys/parallel.h"
+#include "sys/profile.h"
 #include "sys/read.h"
 #include "sys/roofs.h"
 #include "sys/utf8.h"
@@ -96,6 +97,24 @@ TEST(Profile, LinesAreChoicesAndAnythingElseIsNamed) {
     EXPECT_TRUE(error.starts_with("[p:")) << bad << ": " << error;
     EXPECT_EQ(error.find_first_of("\n\x1b"), std::string::npos) << error;
   }
+}
+
+TEST(Profile, CountsOnlyOnItsMachine) {
+  using Rows = std::map<std::string, std::string>;
+  const std::string here = sys::machine_line("");
+  EXPECT_NE(here.find(" cores, braid "), std::string::npos) << here;
+  const Rows parsed = sys::parse_profile("p", "machine = " + here + "  # measured\na = b");
+  EXPECT_EQ(parsed, (Rows{{"machine", here}, {"a", "b"}}));
+  Rows rows = parsed;
+  sys::keep_if_of(here, rows);
+  EXPECT_EQ(rows, (Rows{{"a", "b"}}));
+  sys::keep_if_of("another", rows);  // without the line they count everywhere
+  EXPECT_EQ(rows, (Rows{{"a", "b"}}));
+  rows = parsed;
+  sys::keep_if_of("another", rows);
+  EXPECT_EQ(rows, Rows());
+  EXPECT_EQ(sys::machine_line("avx2") == here, !sys::machine().avx512);
+  EXPECT_NE(support::error_of([] { sys::parse_profile("p", "machine ="); }), "");
 }
 
 TEST(Check, EndsTheProcessWith70) {
