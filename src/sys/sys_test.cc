@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -23,6 +24,7 @@
 #include "sys/interrupt.h"
 #include "sys/machine.h"
 #include "sys/mapped_file.h"
+#include "sys/memory.h"
 #include "sys/pages.h"
 #include "sys/parallel.h"
 #include "sys/profile.h"
@@ -344,6 +346,31 @@ TEST(Pages, ClearedOnesGiveTheirMemoryBack) {
 }
 
 TEST(MappedFile, MissingFileIsTheUsersError) { EXPECT_THROW(sys::MappedFile("/nonexistent/x"), Error); }
+
+class GivenBack : public support::FolderTest {};
+
+TEST_F(GivenBack, PagesOfAFileAreReadAgain) {
+  constexpr size_t kBytes = size_t{32} << 20;
+  const std::filesystem::path path = folder_ / "x";
+  std::ofstream(path) << std::string(kBytes, 'a');
+  const sys::MappedFile file(path);
+  const auto sum = [&] {
+    int64_t all = 0;
+    for (const std::byte b : file.bytes()) all += static_cast<int64_t>(b);
+    return all;
+  };
+  const int64_t want = static_cast<int64_t>(kBytes) * 'a';
+  EXPECT_EQ(sum(), want);
+  const int64_t before = sys::memory_resident();
+  file.give_back(file.bytes().subspan(1, kBytes - 2));
+  EXPECT_LT(sys::memory_resident(), before - static_cast<int64_t>(kBytes) / 2);
+  EXPECT_EQ(sum(), want);
+  // What is not of the file keeps its bytes: dropped pages of other memory would be zeros.
+  std::vector<char> own(kBytes / 4, 'b');
+  file.give_back(std::as_bytes(std::span(own)));
+  file.give_back({});
+  EXPECT_EQ(std::count(own.begin(), own.end(), 'b'), std::ssize(own));
+}
 
 TEST(Machine, ClassFollowsFromTheFlags) {
   const sys::Machine& m = sys::machine();
