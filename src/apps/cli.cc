@@ -169,7 +169,6 @@ int run_command(const Command& command, int argc, char** argv) {
     refuse(command, state, error);
   }
   warn_about_unknown_variables(&all_pages);
-  check_profile();
   note_a_folder_named_tiny(argc, argv);
   return action();
 }

@@ -17,8 +17,18 @@
 #include "sys/profile.h"
 
 namespace braid::apps {
+namespace {
+
+void check_profile() {
+  thresholds();
+  if (const std::string misfit = sys::profile_misfit(); !misfit.empty())
+    fmt::print(stderr, "braid: ignored: {}\n", misfit);
+}
+
+}  // namespace
 
 void warn_about_unknown_variables(std::vector<Page> (*pages)()) {
+  check_profile();
   constexpr std::string_view kPrefix = "BRAID_";
   std::vector<std::string> set;
   for (char** entry = environ; *entry; ++entry) {
@@ -44,12 +54,6 @@ void warn_about_unknown_variables(std::vector<Page> (*pages)()) {
     fmt::print(stderr, "braid: [{}] is set, but is not a variable of Braid{}\n", printable(name),
                near.empty() ? "" : "; did you mean " + near + "?");
   }
-}
-
-void check_profile() {
-  thresholds();
-  if (const std::string misfit = sys::profile_misfit(); !misfit.empty())
-    fmt::print(stderr, "braid: ignored: {}\n", misfit);
 }
 
 void note_a_folder_named_tiny(int argc, const char* const* argv) {

@@ -7,10 +7,9 @@ namespace braid::apps {
 
 struct Page;
 
-// `pages` makes those of all commands; called only if a variable begins with BRAID_.
+// Also a profile of another machine, which is ignored. Error, before anything is computed, for a threshold that is
+// none. `pages` makes those of all commands; called only if a variable begins with BRAID_.
 void warn_about_unknown_variables(std::vector<Page> (*pages)());
-// A profile of another machine, which is ignored. Error for a threshold that is none: before anything is computed.
-void check_profile();
 void note_a_folder_named_tiny(int argc, const char* const* argv);
 
 }  // namespace braid::apps
