@@ -383,7 +383,7 @@ class Refusals(Case):
 
     def test_a_profile_is_found_listed_and_overruled(self):
         def taken(**variables):
-            rows = [[cell.strip() for cell in line.split("|")] for line in braid("bench", "--list", **variables).stdout.splitlines()]
+            rows = [[cell.strip() for cell in line.split("|")] for line in braid("bench", "--list", **variables).stdout.split("\n\n")[0].splitlines()]
             return {(row[1], row[2]): row[6] for row in rows}
 
         home = str(self.new_folder())
@@ -413,6 +413,46 @@ class Refusals(Case):
         self.refused("bench", "--list", says=["too large"], **places)
         self.refused("bench", "--list", says=["cannot be read"], BRAID_PROFILE=home)
         self.refused("bench", "--list", says=["cannot be read"], BRAID_PROFILE=home + "/none")
+
+    def test_thresholds_are_listed_set_and_refused(self):
+        def listed(**variables):
+            lines = braid("bench", "--list", **variables).stdout.split("\n\n")[1].splitlines()
+            rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines[2:]]
+            return {row[0]: (row[1], row[-1]) for row in rows}
+
+        file = os.path.join(self.new_folder(), "profile")
+        with open(file, "w") as out:
+            out.write("panel_few_rows = 16\npanel_task_rows = 7\n")
+        self.assertEqual(listed(BRAID_PROFILE="")["panel_few_rows"], ("64", "default"))
+        self.assertEqual(listed(BRAID_PROFILE=file)["panel_few_rows"], ("16", "the profile"))
+        both = listed(BRAID_PROFILE=file, BRAID_OP_PANEL_FEW_ROWS="8")
+        self.assertEqual((both["panel_few_rows"], both["panel_task_rows"]), (("8", "BRAID_OP"), ("7", "the profile")))
+        for words in (("bench", "--list"), ("run", TINY, "--ids", 1, "-n", 1)):
+            self.refused(*words, says=["[panel_few_rows]", "got 513; expected 0 to 512"], BRAID_OP_PANEL_FEW_ROWS="513")
+
+    def test_a_profile_of_another_machine_is_ignored_with_one_line(self):
+        file = os.path.join(self.new_folder(), "profile")
+        open(file, "w").close()
+        tuned = braid("bench", TINY, "--tune", "-r", 1, "-t", 1, BRAID_PROFILE=file)
+        self.assertEqual((tuned.returncode, tuned.stderr), (0, ""))
+        text = Path(file).read_text()
+        self.assertIn("\nmachine = ", text)
+        again = braid("run", TINY, "--ids", 1, "-n", 1, "--ignore-eos", "--json", BRAID_PROFILE=file)
+        self.assertEqual((again.returncode, again.stderr), (0, ""))
+
+        def row_of_add(text):
+            Path(file).write_text(text + "add_fwd = ref\n")
+            seen = braid("run", TINY, "--ids", 1, "-n", 1, BRAID_PROFILE=file, BRAID_VERBOSE="dispatch").stderr
+            ignored = [line for line in seen.splitlines() if "ignored" in line]
+            return re.search(r"dispatch add_fwd: (\w+)", seen).group(1), ignored
+
+        self.assertEqual(row_of_add(text), ("ref", []))
+        row, lines = row_of_add(re.sub(r"machine = (.*)cores", r"machine = \g<1>0 cores", text))
+        self.assertEqual((row, len(lines)), ("hwy", 1))
+        self.assertIn("was measured on another machine or version; got ", lines[0])
+        Path(file).write_text("add_fwd = hwy\n")
+        self.refused("bench", TINY, "--tune", says=["[--tune]", "written by hand"], BRAID_PROFILE=file)
+        self.assertEqual(Path(file).read_text(), "add_fwd = hwy\n")
 
     def test_an_option_is_an_environment_variable_too(self):
         first = [answer.stdout.splitlines()[0] for answer in (braid("info", BRAID_MACHINE="1"), braid("info", "--machine"))]

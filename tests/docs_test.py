@@ -27,6 +27,10 @@ RUNS = {
         "braid data synth --out runs/tiny-data bench/data/tiny-*.jsonl":
             "braid data synth --out runs/tiny-data bench/data/tiny-*.jsonl --train 40 --valid 4 --tasks 4",
         "braid train recipes/tiny.toml": "braid train recipes/tiny.toml steps=1"},
+    "docs/benchmarks.md": {
+        "braid new nemotron-3-nano-30b-a3b slice --layers 13 --format nvfp4":
+            "braid new hybrid-8.5m slice --layers 2 --format nvfp4",
+        "braid run slice --ids 1 -n 1 -c 512": "braid run slice --ids 1 -n 1 -c 512"},
     "docs/comm.md": {"mpirun -np 4 braid comm bench --transport mpi --op allreduce --bytes 1K,64K": ""},
     "docs/graphs.md": {
         "braid data graph edges.mtx -o graph.safetensors --features x.npy --labels y.npy --train 0.5": ""},

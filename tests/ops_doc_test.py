@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks docs/ops.md against `braid bench --list`: ops, rows, numerics and devices, in order. What differs between
-machines (built or not, taken or not) is not on the page.
+"""Checks docs/ops.md against `braid bench --list`: ops, rows, numerics and devices, in order, then the thresholds. What
+differs between machines (built or not, taken or not) is not on the page.
 
 usage: ops_doc_test.py BRAID DOC [--write]
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from support.program import BRAID, braid
 
-COLUMNS = 4
+COLUMNS = {"op": ["op", "row", "numerics", "device"], "threshold": ["threshold", "up to that", "beyond", "default"]}
 HEAD = """# Ops and their rows
 
 Every op with its variants, in the order in which they are tried: the first that accepts a problem runs it. Rows of one
@@ -19,13 +19,28 @@ numerics class agree bit for bit. `braid bench --list` prints this with what was
 """
 
 
-def page():
-    listed = braid("bench", "--list", BRAID_PROFILE="").stdout
-    rows = [[cell.strip() for cell in line.strip("| \n").split("|")][:COLUMNS] for line in listed.splitlines()]
-    widths = [max(len(row[i]) for row in rows if not row[i].startswith("-")) for i in range(COLUMNS)]
+THRESHOLDS = """
+## Thresholds
+
+Numbers of rows up to which a product works in one way and beyond which in another, with the same bits
+(`src/math/thresholds.h`). `braid bench --list` prints the values in force and where they come from, `braid bench --tune`
+measures them ([benchmarks](benchmarks.md#tuning)).
+
+"""
+
+
+def table(listed):
+    rows = [[cell.strip() for cell in line.strip("| \n").split("|")] for line in listed.splitlines()]
+    kept = [rows[0].index(name) for name in COLUMNS[rows[0][0]]]
+    rows = [[row[i] for i in kept] for row in rows]
+    widths = [max(len(row[i]) for row in rows if not row[i].startswith("-")) for i in range(len(kept))]
     rows[1] = ["-" * width for width in widths]
-    return HEAD + "".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |\n" for row in rows)
+    return "".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |\n" for row in rows)
+
+
+def page():
+    ops, thresholds = braid("bench", "--list", BRAID_PROFILE="").stdout.split("\n\n")
+    return HEAD + table(ops) + THRESHOLDS + table(thresholds)
 
 
 def main():

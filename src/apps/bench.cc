@@ -5,6 +5,7 @@
 #include "apps/bench_drafts.h"
 #include "apps/bench_report.h"
 #include "apps/bench_runs.h"
+#include "apps/bench_tune.h"
 #include "apps/commands.h"
 #include "apps/model_args.h"
 #include "apps/ranks_args.h"
@@ -20,7 +21,7 @@ struct BenchArgs {
   std::vector<int64_t> prompt = {512}, generate = {128}, depth = {0}, batch = {1};
   std::string output = "md";
   Repeats repeats;
-  bool list = false, explain = false, json = false;
+  bool list = false, explain = false, tune = false, json = false;
   std::vector<int64_t> drafts = {};
   std::string draft_model;
 };
@@ -68,9 +69,18 @@ void check_drafts(const BenchArgs& o) {
   check_range("--n-gen", o.generate[0], 2, 1 << 24);  // the first token is the prompt's
 }
 
+int tune(const BenchArgs& o) {
+  if (o.model.ranks) fail("--tune", {.what = "is supported on one rank only", .hint = "no --tp, --pp and --ep"});
+  engine::RunnerOptions options = o.model.runner_options();
+  options.context = 1;
+  engine::LanguageModel lm = o.model.open(options);
+  return bench_tune(lm, static_cast<int>(o.repeats.count), o.json);
+}
+
 int bench(const BenchArgs& o) {
   if (o.list) return print_ops();
   check_range("--repetitions", o.repeats.count, 1, 1000);
+  if (o.tune) return tune(o);
   std::vector<BenchRow> rows = plan_rows(o);
   if (!o.drafts.empty() || !o.draft_model.empty()) check_drafts(o);
   if (o.model.ranks && (o.explain || !o.drafts.empty() || !o.draft_model.empty()))
@@ -136,7 +146,8 @@ Action setup_bench(Cli& cli) {
       "only generate, without drafts and with simulated ones, at these acceptance rates in percent, a list: a line of "
       "JSON for each");
   cli.option("--draft-model FOLDER", o->draft_model, "the same with the drafts of a smaller model");
-  cli.flag("--list", o->list, "only print the ops, their variants and where they run");
+  cli.flag("--list", o->list, "only print the ops, their variants and thresholds");
+  cli.flag("--tune", o->tune, "only measure the thresholds, and write them as this machine's profile");
   cli.flag("--explain", o->explain, "only print the bytes and operations of one generated token, by tensor");
   cli.rare();
   o->ranks.declare(cli);

@@ -1,13 +1,15 @@
 // `braid bench --list`: every op with its variants, in the order in which they are tried, whether they were built, and
-// which of them is taken on this class of CPU.
+// which of them is taken on this class of CPU; then the thresholds.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "apps/bench_report.h"
+#include "apps/bench_tune.h"
 #include "kernels/act/act.h"
 #include "kernels/adamw/adamw.h"
 #include "kernels/add/add.h"
@@ -38,6 +40,7 @@
 #include "kernels/sddmm/sddmm.h"
 #include "kernels/spmm/spmm.h"
 #include "kernels/ssd/ssd.h"
+#include "math/thresholds.h"
 #include "report/table.h"
 #include "sys/env.h"
 #include "sys/error.h"
@@ -109,6 +112,8 @@ template <class... Ops>
 void list_ops(OpList<Ops...>, report::Table& table) {
   for (const Chosen* chosen : {&sys::env().forced_rows, &sys::env().profile_rows}) {
     for (const auto& [op, row] : *chosen) {
+      const std::string& name = op;
+      if (std::ranges::any_of(threshold_table(), [&](const Threshold& t) { return t.name == name; })) continue;
       if (((op != Ops::name) && ...))
         fail("braid bench", {.what = "a row is named for an unknown op", .got = printable(op)});
     }
@@ -125,6 +130,7 @@ int print_ops() {
   report::Table table({{"op"}, {"row"}, {"numerics"}, {"device"}, {"here"}, {taken}});
   list_ops(AllOps{}, table);
   fmt::print("{}", table.markdown());
+  print_thresholds();
   return 0;
 }
 

@@ -11,12 +11,24 @@
 
 #include "apps/bench_report.h"
 #include "apps/cli_pages.h"
+#include "math/thresholds.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
+#include "sys/profile.h"
 
 namespace braid::apps {
+namespace {
+
+void check_profile() {
+  thresholds();
+  if (const std::string misfit = sys::profile_misfit(); !misfit.empty())
+    fmt::print(stderr, "braid: ignored: {}\n", misfit);
+}
+
+}  // namespace
 
 void warn_about_unknown_variables(std::vector<Page> (*pages)()) {
+  check_profile();
   constexpr std::string_view kPrefix = "BRAID_";
   std::vector<std::string> set;
   for (char** entry = environ; *entry; ++entry) {
@@ -30,6 +42,7 @@ void warn_about_unknown_variables(std::vector<Page> (*pages)()) {
       "BRAID_TINY",      "BRAID_FIXTURES", "BRAID_PEFT_PYTHON", "BRAID_CLIENTS_PYTHON", "BRAID_LM_EVAL_PYTHON",
       "BRAID_ARTIFACTS", "BRAID_GEMSTONES"};
   for (const std::string_view op : op_names()) known.push_back("BRAID_OP_" + upper(std::string(op)));
+  for (const Threshold& t : threshold_table()) known.push_back("BRAID_OP_" + upper(t.name));
   for (const Page& page : pages()) {
     for (const Item& item : page.items) {
       if (!item.long_name().empty()) known.push_back(item.variable());

@@ -7,7 +7,8 @@ namespace braid::apps {
 
 struct Page;
 
-// `pages` makes those of all commands; called only if a variable begins with BRAID_.
+// Also a profile of another machine, which is ignored. Error, before anything is computed, for a threshold that is
+// none. `pages` makes those of all commands; called only if a variable begins with BRAID_.
 void warn_about_unknown_variables(std::vector<Page> (*pages)());
 void note_a_folder_named_tiny(int argc, const char* const* argv);
 

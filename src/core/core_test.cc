@@ -34,6 +34,25 @@ TEST(DType, EveryHalfRoundTrips) {
   }
 }
 
+// Between every half and the next one: the middle to the even one, what is beside it to the nearer.
+TEST(DType, HalvesRoundToTheNearest) {
+  for (uint16_t bits = 0; bits < 0x7bff; ++bits) {
+    const auto next = static_cast<uint16_t>(bits + 1), even = bits % 2 == 0 ? bits : next;
+    const float middle = (to_float(F16{bits}) + to_float(F16{next})) / 2;
+    for (const uint16_t sign : {uint16_t{0}, uint16_t{0x8000}}) {
+      const float to = sign ? -1.0f : 1.0f;
+      EXPECT_EQ(to_f16(to * middle).bits, sign | even) << bits;
+      EXPECT_EQ(to_f16(to * std::nextafter(middle, 0.0f)).bits, sign | bits) << bits;
+      EXPECT_EQ(to_f16(to * std::nextafter(middle, 1e9f)).bits, sign | next) << bits;
+    }
+  }
+  for (const float v : {65504.0f, 65519.9f}) EXPECT_EQ(to_f16(v).bits, 0x7bff);
+  for (const float v : {65520.0f, 1e9f, INFINITY}) EXPECT_EQ(to_f16(v).bits, 0x7c00);
+  EXPECT_EQ(to_float(F16{0x3c01}), 1 + std::ldexp(1.0f, -10));
+  EXPECT_EQ(to_float(F16{0xfbff}), -65504.0f);
+  EXPECT_EQ(to_float(F16{0x8400}), std::ldexp(-1.0f, -14));
+}
+
 TEST(DType, Bf16RoundsToEven) {
   EXPECT_EQ(to_bf16(1.0f).bits, 0x3f80);
   EXPECT_EQ(to_bf16(1.00390625f).bits, 0x3f80);  // tie, down to even

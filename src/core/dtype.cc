@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 
 namespace braid {
@@ -55,7 +56,8 @@ float to_float(F16 v) {
   const uint32_t exponent = v.bits >> 10 & 31, fraction = v.bits & 1023;
   const float sign = v.bits >> 15 ? -1.0f : 1.0f;
   if (exponent == 31) return fraction ? NAN : sign * INFINITY;
-  return sign * small_float(exponent, fraction, 10, 15);
+  if (exponent == 0) return sign * small_float(exponent, fraction, 10, 15);
+  return std::bit_cast<float>(static_cast<uint32_t>(v.bits >> 15) << 31 | (exponent + 127 - 15) << 23 | fraction << 13);
 }
 
 float to_float(F8E4M3 v) {
@@ -65,6 +67,11 @@ float to_float(F8E4M3 v) {
 
 F16 to_f16(float v) {
   const auto sign = static_cast<uint16_t>(std::signbit(v) ? 0x8000 : 0);
+  // Normal numbers that stay normal: 13 bits of the fraction go, to nearest, ties to even.
+  constexpr uint32_t kFirst = 0x38800000, kLast = 0x477fe000;  // 2^-14, 65504
+  const uint32_t bits = std::bit_cast<uint32_t>(v) & 0x7fffffff;
+  if (bits >= kFirst && bits <= kLast)
+    return {static_cast<uint16_t>(sign | ((bits + 0xfff + (bits >> 13 & 1) - ((127 - 15) << 23)) >> 13))};
   if (std::isnan(v)) return {static_cast<uint16_t>(sign | 0x7e00)};
   const float magnitude = std::isinf(v) ? INFINITY : round_to(std::fabs(v), 10, -14);
   if (magnitude > 65504.0f) return {static_cast<uint16_t>(sign | 0x7c00)};

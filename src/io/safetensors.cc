@@ -339,6 +339,10 @@ const View* Safetensors::find(std::string_view name) const {
   return it != tensors_.end() && it->name == name ? &it->view : nullptr;
 }
 
+void Safetensors::give_back(const View& tensor) const {
+  for (const sys::MappedFile& file : files_) file.give_back({tensor.data, static_cast<size_t>(tensor.bytes())});
+}
+
 View Safetensors::need(std::string_view name) const {
   const View* view = find(name);
   if (!view) fail(where_, {.what = fmt::format("tensor {} is missing", printable(name))});

@@ -42,6 +42,8 @@ class Safetensors {
   std::span<const StoredTensor> tensors() const { return tensors_; }  // sorted by name
   const View* find(std::string_view name) const;                      // null when there is none
   View need(std::string_view name) const;                             // Error naming it
+  // The pages of a tensor that was copied elsewhere and will not be read again.
+  void give_back(const View& tensor) const;
 
  private:
   void add_file(const std::filesystem::path& path);

@@ -76,13 +76,14 @@ void pack(const Bf16* const* rows, int64_t n, int64_t depth, const QuantSpec& we
 
 int64_t workspace(int64_t rows) { return sum_bytes(rows) + 2 * kUnitsBytes; }
 
-void product(const std::byte* packed, const Weight& w, const MutView& y, std::span<std::byte> workspace) {
+void product(const std::byte* packed, const Weight& w, const MutView& y, std::span<std::byte> workspace,
+             const Thresholds& t) {
   const Codes& codes = *codes_of(w.spec);
   const int64_t rows = y.dim(0), own = row_bytes(w.spec, w.cols), blocks = (rows + kBlockRows - 1) / kBlockRows;
   const sys::Machine& machine = sys::machine();
   const auto strip = machine.avx512_vnni ? &strip_avx512 : machine.avx_vnni ? &strip_avx2_vnni : &strip_avx2;
   auto* sums = reinterpret_cast<float*>(workspace.data());
-  if (rows <= codes.few_rows) {
+  if (rows <= std::min(codes.few_rows, t.codes_few_rows)) {
     prefetch_rows(w, kFewCols);  // each call prefetches the rows of the next
     for (int64_t n = 0; n < w.rows; n += kFewCols) {
       codes.few(columns_at(w, n), packed, rows, sums);

@@ -16,6 +16,7 @@
 #include <span>
 
 #include "core/weight.h"
+#include "math/thresholds.h"
 
 namespace braid::codes::a8 {
 
@@ -33,7 +34,9 @@ int64_t row_bytes(const QuantSpec& weights, int64_t depth);
 void pack(const Bf16* const* rows, int64_t n, int64_t depth, const QuantSpec& weights, std::byte* packed);
 
 int64_t workspace(int64_t rows);
-// y [M, N] F32 or BF16, M <= kRowsMax, on the calling thread; w [N, K], rows contiguous.
-void product(const std::byte* packed, const Weight& w, const MutView& y, std::span<std::byte> workspace);
+// y [M, N] F32 or BF16, M <= kRowsMax, on the calling thread; w [N, K], rows contiguous. Thresholds change the time
+// alone.
+void product(const std::byte* packed, const Weight& w, const MutView& y, std::span<std::byte> workspace,
+             const Thresholds& t = thresholds());
 
 }  // namespace braid::codes::a8

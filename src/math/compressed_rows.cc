@@ -117,6 +117,24 @@ void unpack(const uint8_t* in, int bits, Codes& codes) {
   }
 }
 
+// 32 codes of four bits, two neighbours a byte, to bytes of one and the sixteenth after it. By words: models of these
+// formats are repacked before their first token.
+void halves_of_fours(const uint8_t* in, uint8_t* out) {
+  constexpr uint64_t kLow = 0x0f0f0f0f0f0f0f0f;
+  // The low halves of bytes 0 to 3 of `word` become bytes 0, 2, 4, 6 of the result, the high halves those between.
+  const auto spread = [](uint64_t word) {
+    word = (word | word << 16) & 0x0000ffff0000ffff;
+    word = (word | word << 8) & 0x00ff00ff00ff00ff;
+    return (word | word << 4) & kLow;
+  };
+  uint32_t words[4];
+  std::memcpy(words, in, sizeof words);
+  for (size_t i = 0; i < 2; ++i) {
+    const uint64_t both = spread(words[i]) | spread(words[i + 2]) << 4;
+    std::memcpy(out + 8 * i, &both, sizeof both);
+  }
+}
+
 }  // namespace
 
 void encode_compressed(CompressedType type, std::span<const float> values, ScaleSearch search, std::byte* codes,
@@ -168,21 +186,26 @@ GgmlType blocks_for(CompressedType type) {
 void compressed_to_blocks(CompressedType type, const std::byte* codes, const std::byte* scales, int64_t groups,
                           std::byte* blocks) {
   const auto scale_size = static_cast<size_t>(scale_bytes(type));
-  const int bits = bits_of(type), offset = type == CompressedType::int3 ? 4 : 0;  // to the middle of four bits
-  Codes group;
+  const size_t bytes = type == CompressedType::int8 ? 32 : 16;
+  const auto* in = reinterpret_cast<const uint8_t*>(codes);
   for (int64_t g = 0; g < groups; ++g) {
     std::memcpy(blocks, scales, scale_size);
     auto* out = reinterpret_cast<uint8_t*>(blocks) + scale_size;
-    unpack(reinterpret_cast<const uint8_t*>(codes), bits, group);
-    if (type == CompressedType::int8) {
-      for (size_t i = 0; i < group.size(); ++i) out[i] = static_cast<uint8_t>(group[i] - 128);
-      blocks += scale_size + group.size();
-    } else {
-      for (size_t i = 0; i < 16; ++i)
-        out[i] = static_cast<uint8_t>((group[i] + offset) | (group[i + 16] + offset) << 4);
-      blocks += scale_size + 16;
+    switch (type) {
+      case CompressedType::int8:
+        for (size_t i = 0; i < bytes; ++i) out[i] = in[i] ^ 0x80;  // minus 128
+        break;
+      case CompressedType::int3: {
+        Codes group;
+        unpack(in, bits_of(type), group);
+        for (size_t i = 0; i < bytes; ++i) out[i] = static_cast<uint8_t>((group[i] + 4) | (group[i + 16] + 4) << 4);
+        break;
+      }
+      default:
+        halves_of_fours(in, out);
     }
-    codes += code_bytes(type);
+    blocks += scale_size + bytes;
+    in += code_bytes(type);
     scales += scale_bytes(type);
   }
 }

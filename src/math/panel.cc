@@ -12,7 +12,8 @@ namespace {
 // How much of w is processed at a time. One or two rows of x: as a stream, if w is read in place. Some: 48 columns, so
 // that the block and the one being prefetched stay in L2 (192 KiB each with 2048 values of BF16). Many: 144, so that a
 // row of x, which comes from L3, is reused often. The rows of a super block share the workspace.
-constexpr int64_t kStreamRows = 2, kFewRows = 64, kSuperRows = 512;
+// Which is which: math/thresholds.h.
+constexpr int64_t kStreamRows = 2, kSuperRows = 512;
 constexpr int64_t kFewCols = kPanelCols, kManyCols = 3 * kPanelCols;
 constexpr int64_t kStreamAhead = 8192;   // bytes: further and nearer are slower by 5 to 10% (Zen 5)
 constexpr int64_t kDecodedDepth = 2048;  // at least the depth of any kernel's block
@@ -66,9 +67,10 @@ void write(const Part& b, const float* sums, float global, const MutView& y) {
 
 class PanelProduct {
  public:
-  PanelProduct(PanelClass c, const View& x, const Weight& w, std::span<std::byte> workspace)
+  PanelProduct(PanelClass c, const View& x, const Weight& w, std::span<std::byte> workspace, const Thresholds& t)
       : x_(x),
         w_(w),
+        stream_rows_(std::min(t.panel_stream_rows, kStreamRows)),
         operand_(operand_type(w, x.dtype)),
         direct_(in_place(w, operand_)),
         kernel_(kernel_for(c, operand_)),
@@ -78,7 +80,7 @@ class PanelProduct {
 
   const float* sums() const { return sums_; }
 
-  bool streams(int64_t rows) const { return rows <= kStreamRows && direct_; }
+  bool streams(int64_t rows) const { return rows <= stream_rows_ && direct_; }
 
   void compute(const Part& b) {
     if (streams(b.rows)) return stream(b);
@@ -142,6 +144,7 @@ class PanelProduct {
 
   const View& x_;
   const Weight& w_;
+  int64_t stream_rows_;
   DType operand_;
   bool direct_;
   panel::Kernel kernel_;
@@ -167,12 +170,13 @@ int64_t panel_workspace(const Weight& w) {
   return kSumBytes + (w.spec.format == Format::bf16 ? 0 : kDecoded * size);
 }
 
-void panel_product(PanelClass c, const View& x, const Weight& w, const MutView& y, std::span<std::byte> workspace) {
+void panel_product(PanelClass c, const View& x, const Weight& w, const MutView& y, std::span<std::byte> workspace,
+                   const Thresholds& t) {
   DCHECK(static_cast<int64_t>(workspace.size()) >= panel_workspace(w), "workspace {}", workspace.size());
-  PanelProduct product(c, x, w, workspace);
+  PanelProduct product(c, x, w, workspace, t);
   for (int64_t row = 0; row < x.dim(0); row += kSuperRows) {
     const int64_t rows = std::min(kSuperRows, x.dim(0) - row);
-    const int64_t block = rows <= kFewRows && !product.streams(rows) ? kFewCols : kManyCols;
+    const int64_t block = rows <= t.panel_few_rows && !product.streams(rows) ? kFewCols : kManyCols;
     for (int64_t col = 0; col < w.rows; col += block) {
       const Part b{row, rows, col, std::min(block, w.rows - col)};
       product.compute(b);

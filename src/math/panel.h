@@ -14,6 +14,7 @@
 #include <span>
 
 #include "core/weight.h"
+#include "math/thresholds.h"
 
 namespace braid {
 
@@ -31,7 +32,9 @@ int64_t panel_workspace(const Weight& w);
 inline constexpr int64_t kPanelCols = 48;
 
 // x [M, K] F32 or BF16, w [N, K], y [M, N] F32 or BF16; rows contiguous.
-void panel_product(PanelClass c, const View& x, const Weight& w, const MutView& y, std::span<std::byte> workspace);
+// Thresholds change the time alone.
+void panel_product(PanelClass c, const View& x, const Weight& w, const MutView& y, std::span<std::byte> workspace,
+                   const Thresholds& t = thresholds());
 inline void panel_product(const View& x, const Weight& w, const MutView& y, std::span<std::byte> workspace) {
   panel_product(panel_class(x.dtype), x, w, y, workspace);
 }

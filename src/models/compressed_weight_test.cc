@@ -129,5 +129,26 @@ TEST_F(CompressedWeight, DamagedScalesAndShapesAreNamed) {
         << global;
 }
 
+// Of both signs, at every place of whole words and of what follows them; the bytes beside it are all that are not NaN.
+TEST(Scales, NanIsFoundAnywhere) {
+  constexpr int64_t kLength = 21;
+  for (int other = 0; other < 256; ++other) {
+    if ((other & 0x7f) == 0x7f) continue;
+    for (int64_t length = 1; length <= kLength; ++length) {
+      std::vector<uint8_t> bits(static_cast<size_t>(2 * length), static_cast<uint8_t>(other));
+      const View scales(reinterpret_cast<const std::byte*>(bits.data()), DType::f8_e4m3, {2, length});
+      EXPECT_EQ(support::error_of([&] { check_scales("x", "a", scales); }), "") << other;
+      for (const int nan : {0x7f, 0xff}) {
+        const auto at = static_cast<size_t>(length + (other + length) % length);
+        bits[at] = static_cast<uint8_t>(nan);
+        EXPECT_EQ(support::error_of([&] { check_scales("x", "a", scales); }),
+                  "[x] scales a are damaged; got NaN in row 1")
+            << other << " " << at;
+        bits[at] = static_cast<uint8_t>(other);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace braid::models

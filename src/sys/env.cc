@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <filesystem>
 
 #include "sys/error.h"
-#include "sys/read.h"
+#include "sys/profile.h"
 
 namespace braid::sys {
 namespace {
@@ -26,21 +25,6 @@ std::string_view trim(std::string_view text) {
 
 bool is_name(std::string_view text) {
   return !text.empty() && text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
-}
-
-// The file named by BRAID_PROFILE, which must exist, or the one in the default location if it exists.
-std::string profile_path() {
-  if (const char* named = std::getenv("BRAID_PROFILE")) return named;
-  std::string folder = variable("XDG_CONFIG_HOME");
-  if (const std::string home = variable("HOME"); folder.empty() && !home.empty()) folder = home + "/.config";
-  const std::string path = folder + "/braid/profile";
-  std::error_code ignored;
-  return !folder.empty() && std::filesystem::exists(path, ignored) ? path : "";
-}
-
-std::string read_profile(const std::string& path) {
-  constexpr size_t kBytesMax = 64 << 10;  // a few hundred ops of 50 bytes fit many times over
-  return read_file(path, kBytesMax);
 }
 
 Env read_env() {
@@ -72,7 +56,8 @@ Env read_env() {
     }
     e.forced_rows[name] = std::string(line.substr(equals + 1));
   }
-  if (const std::string path = profile_path(); !path.empty()) e.profile_rows = parse_profile(path, read_profile(path));
+  e.profile_rows = read_profile();
+  if (!e.profile_rows.empty()) keep_if_of(machine_line(e.cpu), e.profile_rows);
   return e;
 }
 
@@ -89,7 +74,8 @@ std::map<std::string, std::string> parse_profile(std::string_view where, std::st
     const std::string_view name = trim(line.substr(0, equals)),
                            row = trim(line.substr(std::min(equals + 1, line.size())));
     const std::string location = fmt::format("{}:{}", printable(where), number);
-    if (!is_name(name) || !is_name(row)) {
+    const bool free = name == "machine" && !row.empty();  // whose line is compared whole (sys/profile.h)
+    if (!is_name(name) || (!is_name(row) && !free)) {
       fail(location, {.what = "malformed line", .got = printable(line), .expected = "op_name = row_name"});
     }
     if (!rows.emplace(name, row).second) fail(location, {.what = "duplicate op", .got = std::string(line)});

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <thread>
 
+#include "sys/detect.h"
 #include "sys/env.h"
 
 namespace braid::sys {
@@ -66,14 +67,15 @@ int count_cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-Machine detect() {
+}  // namespace
+
+Machine detect_machine(const std::string& cap) {
   Machine m;
   m.cpu_name = read_cpu_name();
   m.cores = count_cores();
   m.memory_gib = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 30);
   __builtin_cpu_init();
   const uint32_t edx = leaf7_edx();
-  const std::string& cap = env().cpu;
   m.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   m.avx512 = m.avx2 && cap != "avx2" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -86,11 +88,8 @@ Machine detect() {
   // Measured: on AMD's Zen 5 the dot instruction runs at twice the FP32 rate, on Intel's server parts, with tiles or
   // with tiles hidden by a virtual machine, at half of it.
   m.bf16_dot_fast = m.avx512_bf16 && __builtin_cpu_is("amd");
-  hwy::DisableTargets(highway_cap(m.cpu_class));
   return m;
 }
-
-}  // namespace
 
 const char* name_of(CpuClass c) {
   constexpr const char* kNames[] = {"baseline", "avx2", "avx512", "amx"};
@@ -98,7 +97,11 @@ const char* name_of(CpuClass c) {
 }
 
 const Machine& machine() {
-  static const Machine m = detect();
+  static const Machine m = [] {
+    const Machine detected = detect_machine(env().cpu);
+    hwy::DisableTargets(highway_cap(detected.cpu_class));
+    return detected;
+  }();
   return m;
 }
 

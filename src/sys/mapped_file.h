@@ -13,6 +13,9 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // Pages that lie within `part` are no longer counted as this process's memory; they are read again if touched. Bytes
+  // of others are left alone.
+  void give_back(std::span<const std::byte> part) const;
   const std::filesystem::path& path() const { return path_; }
 
  private:

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -23,8 +24,10 @@
 #include "sys/interrupt.h"
 #include "sys/machine.h"
 #include "sys/mapped_file.h"
+#include "sys/memory.h"
 #include "sys/pages.h"
 #include "sys/parallel.h"
+#include "sys/profile.h"
 #include "sys/read.h"
 #include "sys/roofs.h"
 #include "sys/utf8.h"
@@ -96,6 +99,24 @@ TEST(Profile, LinesAreChoicesAndAnythingElseIsNamed) {
     EXPECT_TRUE(error.starts_with("[p:")) << bad << ": " << error;
     EXPECT_EQ(error.find_first_of("\n\x1b"), std::string::npos) << error;
   }
+}
+
+TEST(Profile, CountsOnlyOnItsMachine) {
+  using Rows = std::map<std::string, std::string>;
+  const std::string here = sys::machine_line("");
+  EXPECT_NE(here.find(" cores, braid "), std::string::npos) << here;
+  const Rows parsed = sys::parse_profile("p", "machine = " + here + "  # measured\na = b");
+  EXPECT_EQ(parsed, (Rows{{"machine", here}, {"a", "b"}}));
+  Rows rows = parsed;
+  sys::keep_if_of(here, rows);
+  EXPECT_EQ(rows, (Rows{{"a", "b"}}));
+  sys::keep_if_of("another", rows);  // without the line they count everywhere
+  EXPECT_EQ(rows, (Rows{{"a", "b"}}));
+  rows = parsed;
+  sys::keep_if_of("another", rows);
+  EXPECT_EQ(rows, Rows());
+  EXPECT_EQ(sys::machine_line("avx2") == here, !sys::machine().avx512);
+  EXPECT_NE(support::error_of([] { sys::parse_profile("p", "machine ="); }), "");
 }
 
 TEST(Check, EndsTheProcessWith70) {
@@ -325,6 +346,31 @@ TEST(Pages, ClearedOnesGiveTheirMemoryBack) {
 }
 
 TEST(MappedFile, MissingFileIsTheUsersError) { EXPECT_THROW(sys::MappedFile("/nonexistent/x"), Error); }
+
+class GivenBack : public support::FolderTest {};
+
+TEST_F(GivenBack, PagesOfAFileAreReadAgain) {
+  constexpr size_t kBytes = size_t{32} << 20;
+  const std::filesystem::path path = folder_ / "x";
+  std::ofstream(path) << std::string(kBytes, 'a');
+  const sys::MappedFile file(path);
+  const auto sum = [&] {
+    int64_t all = 0;
+    for (const std::byte b : file.bytes()) all += static_cast<int64_t>(b);
+    return all;
+  };
+  const int64_t want = static_cast<int64_t>(kBytes) * 'a';
+  EXPECT_EQ(sum(), want);
+  const int64_t before = sys::memory_resident();
+  file.give_back(file.bytes().subspan(1, kBytes - 2));
+  EXPECT_LT(sys::memory_resident(), before - static_cast<int64_t>(kBytes) / 2);
+  EXPECT_EQ(sum(), want);
+  // What is not of the file keeps its bytes: dropped pages of other memory would be zeros.
+  std::vector<char> own(kBytes / 4, 'b');
+  file.give_back(std::as_bytes(std::span(own)));
+  file.give_back({});
+  EXPECT_EQ(std::count(own.begin(), own.end(), 'b'), std::ssize(own));
+}
 
 TEST(Machine, ClassFollowsFromTheFlags) {
   const sys::Machine& m = sys::machine();

@@ -39,7 +39,7 @@ void bwd_weight_ref(Ctx&, const LinearBwdWeight& op, std::span<std::byte>) {
 
 // The columns of one task; small enough that a late thread delays the rest little, long enough to read one stream. With
 // few rows a task is memory-bound, and shorter tasks balance better.
-constexpr int64_t kTaskCols = 3 * kPanelCols, kTaskColsFew = kPanelCols, kFewRows = 4;
+constexpr int64_t kTaskCols = 3 * kPanelCols, kTaskColsFew = kPanelCols;
 
 template <PanelClass kClass>
 const char* panel_supports(const LinearFwd& op) {
@@ -59,10 +59,11 @@ int64_t panel_workspaces(const LinearFwd& op, int threads) { return panel_worksp
 template <PanelClass kClass>
 void fwd_panel(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
   const int64_t own = panel_workspace(op.w);
-  linear_tasks(ctx.threads, op, op.x.dim(0) <= kFewRows ? kTaskColsFew : kTaskCols,
+  linear_tasks(ctx.threads, op, op.x.dim(0) <= op.limits().panel_task_rows ? kTaskColsFew : kTaskCols,
                [&](int thread, int64_t first, int64_t n) {
                  panel_product(kClass, op.x, op.w.rows_of(first, n), op.y.slice(1, first, n),
-                               workspace.subspan(static_cast<size_t>(thread * own), static_cast<size_t>(own)));
+                               workspace.subspan(static_cast<size_t>(thread * own), static_cast<size_t>(own)),
+                               op.limits());
                });
 }
 

@@ -5,6 +5,7 @@
 #include "core/numerics.h"
 #include "core/op.h"
 #include "core/seq_map.h"
+#include "math/thresholds.h"
 
 namespace braid {
 
@@ -14,13 +15,15 @@ struct LinearFwd {
   View bias{};         // [N] F32 or empty
   MutView y{};         // [T, N] F32 or BF16
   bool train = false;  // many rows, weights used for this step only: packed operands, their own class (math/packed.h)
-  CodeDots codes = CodeDots::none;  // the class allowed for quantised weights
-  bool wide_sums = false;           // sums of F32 operands in FP64: for results that are ranked
+  CodeDots codes = CodeDots::none;         // the class allowed for quantised weights
+  bool wide_sums = false;                  // sums of F32 operands in FP64: for results that are ranked
+  const Thresholds* thresholds = nullptr;  // null: those of the process; no value changes a bit
   static constexpr const char* name = "linear_fwd";
   static constexpr auto fields() {
     return std::tuple{in("x", &LinearFwd::x, "T K"), in("w", &LinearFwd::w, "N K"),
                       maybe("bias", &LinearFwd::bias, "N"), out("y", &LinearFwd::y, "T N")};
   }
+  const Thresholds& limits() const { return thresholds ? *thresholds : braid::thresholds(); }
   double flops() const {
     return 2.0 * static_cast<double>(x.dim(0)) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
   }

@@ -22,10 +22,10 @@ int64_t a8_shared(const LinearFwd& op) {
 int64_t a8_own(const LinearFwd& op) { return aligned(codes::a8::workspace(op.x.dim(0))); }
 
 // A step streams its weights: longer tasks keep what was prefetched, two for each thread balance well enough.
-int64_t a8_task_cols(int64_t rows, int64_t cols, int threads) {
+int64_t a8_task_cols(int64_t rows, int64_t cols, int threads, const Thresholds& t) {
   using codes::a8::kStripCols;
-  constexpr int64_t kFewRows = 4, kMany = 4 * kStripCols, kMost = 32 * kStripCols;
-  if (rows > kFewRows) return kMany;
+  constexpr int64_t kMany = 4 * kStripCols, kMost = 32 * kStripCols;
+  if (rows > t.codes_task_rows) return kMany;
   const int64_t each = (cols / (2 * threads) + kStripCols - 1) / kStripCols * kStripCols;
   return std::clamp(each, kMany, kMost);
 }
@@ -111,10 +111,10 @@ void linear_fwd_a8(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace
         pack(block, n, op.w.cols, op.w.spec, workspace.data() + m * row);
       }
     });
-    const int64_t cols = a8_task_cols(rows, op.w.rows, ctx.threads);
+    const int64_t cols = a8_task_cols(rows, op.w.rows, ctx.threads, op.limits());
     linear_tasks(ctx.threads, some, cols, [&](int thread, int64_t first, int64_t n) {
       product(workspace.data(), some.w.rows_of(first, n), some.y.slice(1, first, n),
-              part(workspace, shared + thread * own, own));
+              part(workspace, shared + thread * own, own), op.limits());
     });
   }
 }
