@@ -171,6 +171,8 @@ class Refusals(Case):
     def test_the_rest(self):
         self.refused(says=["no subcommand"])
         self.refused("info", "a", "b", "c", says=["one argument too many"])
+        self.refused("serve", "tiny", "--cors", says=["[--cors] lacks its value; try braid serve --help"])
+        self.refused("serve", "tiny", "--cors", "--port", "0", says=["[--cors] lacks its value; got --port; expected ORIGINS"])
         self.refused("--completion", "ksh", says=["got ksh", "bash, zsh or fish"])
         self.refused("a\nb\x1b[31m", says=["a\\x0ab\\x1b[31m"])
         self.refused("info", "--machine", BRAID_CPU="i486", says=["BRAID_CPU"])
