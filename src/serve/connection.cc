@@ -34,7 +34,7 @@ std::string address_of_peer(socket_t socket) {
 
 }  // namespace
 
-Connection::Connection(socket_t socket, const Crowd& crowd, WritePatience::Seconds patience)
+Connection::Connection(socket_t socket, const Crowd& crowd, WritePatience patience)
     : socket_(socket), crowd_(crowd), peer_(address_of_peer(socket)), patience_(patience) {}
 
 Connection*& Connection::current() {

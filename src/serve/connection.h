@@ -33,20 +33,22 @@ struct Crowd {
 class WritePatience {
  public:
   using Seconds = std::chrono::duration<double>;
-  explicit WritePatience(Seconds most) : most_(most) {}
+  explicit WritePatience(Seconds most, double bytes_a_second) : most_(most), rate_(bytes_a_second) {}
   Seconds left() const { return most_ - waited_; }
   void wait(Seconds time) { waited_ += time; }
-  void take(size_t bytes) { waited_ = std::max(Seconds(0), waited_ - Seconds(static_cast<double>(bytes) / kRate)); }
+  void take(size_t bytes) { waited_ = std::max(Seconds(0), waited_ - Seconds(static_cast<double>(bytes) / rate_)); }
   void renew() { waited_ = Seconds(0); }
 
  private:
-  static constexpr double kRate = 1024;  // bytes a second: some five tokens of a stream
   Seconds most_, waited_{0};
+  double rate_;
 };
+constexpr double kReadRateLeast = 1024;  // bytes a second: some five tokens of a stream
 
 class Connection final : public httplib::Stream {
  public:
-  Connection(socket_t socket, const Crowd& crowd, WritePatience::Seconds patience = std::chrono::seconds(30));
+  Connection(socket_t socket, const Crowd& crowd,
+             WritePatience patience = WritePatience(std::chrono::seconds(30), kReadRateLeast));
 
   void begin_request();
   // Waits for the first byte of a request; false: none came.

@@ -22,6 +22,7 @@
 
 #include "engine/language_model.h"
 #include "serve/chunk_framing.h"
+#include "serve/connection.h"
 #include "support/data.h"
 
 namespace braid::serve {
@@ -108,6 +109,53 @@ TEST(Server, ChunksAreFramedWhereverTheyAreCut) {
     EXPECT_TRUE(framed(good)) << step;
     EXPECT_FALSE(framed(bad)) << step;
   }
+}
+
+// 200 KB a second for a writer that expects 1 MB: that some are taken every few milliseconds does not help.
+TEST(Connection, AClientThatReadsTooSlowlyIsGivenUp) {
+  using namespace std::chrono_literals;
+  const auto written = [](size_t bytes, std::chrono::milliseconds pause) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+    Crowd crowd;
+    Connection connection(ends[0], crowd, WritePatience(500ms, 1e6));
+    std::thread reader([&] {
+      std::array<char, 4096> buffer{};
+      while (recv(ends[1], buffer.data(), buffer.size(), 0) > 0) {
+        if (pause > 0ms) std::this_thread::sleep_for(pause);
+      }
+    });
+    const std::string text(bytes, 'x');
+    const auto begun = std::chrono::steady_clock::now();
+    const ssize_t sent = connection.write(text.data(), text.size());
+    const auto took = std::chrono::steady_clock::now() - begun;
+    shutdown(ends[0], SHUT_RDWR);
+    reader.join();
+    close(ends[0]);
+    close(ends[1]);
+    return std::pair(sent, took);
+  };
+  const auto [slow, took] = written(4 << 20, 20ms);
+  EXPECT_EQ(slow, -1);
+  EXPECT_LT(took, 5s);  // all of it would take 20 s
+  EXPECT_EQ(written(4 << 20, 0ms).first, 4 << 20);
+}
+
+TEST(Connection, WhatIsReadBuysTimeAgain) {
+  using Seconds = WritePatience::Seconds;
+  WritePatience patience(Seconds(30), 1024);
+  for (int i = 0; i < 1000; ++i) {  // at the rate: for ever
+    EXPECT_GT(patience.left(), Seconds(29)) << i;
+    patience.wait(Seconds(1));
+    patience.take(1024);
+  }
+  patience.take(1 << 30);  // but not for later
+  for (int i = 0; i < 29; ++i) patience.wait(Seconds(1)), patience.take(1);
+  EXPECT_GT(patience.left(), Seconds(0));
+  patience.wait(Seconds(2));
+  EXPECT_LT(patience.left(), Seconds(0));
+  patience.renew();
+  EXPECT_EQ(patience.left(), Seconds(30));
 }
 
 TEST(Server, AnExceptionEndsOneConnection) {
