@@ -117,6 +117,8 @@ TEST(Connection, AClientThatReadsTooSlowlyIsGivenUp) {
   const auto written = [](size_t bytes, std::chrono::milliseconds pause) {
     std::array<int, 2> ends{};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+    const int buffer_bytes = 16384;  // so that a few reads make room
+    setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
     Crowd crowd;
     Connection connection(ends[0], crowd, WritePatience(500ms, 1e6));
     std::thread reader([&] {
