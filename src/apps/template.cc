@@ -128,8 +128,7 @@ int render_lines(const TemplateArgs& o, const std::tm& now) {
 
 int render(const TemplateArgs& o) {
   const std::tm now = clock_of(o.now);
-  if (o.json && o.jsonl)
-    fail("template", {.what = "both --json and --jsonl are given", .expected = "one of them"});
+  if (o.json && o.jsonl) fail("template", {.what = "both --json and --jsonl are given", .expected = "one of them"});
   if (o.jsonl) return render_lines(o, now);
   const text::ChatTemplate chat = load(o.model);
   const ordered_json variables = read_object(sys::read_standard_input(), "standard input");

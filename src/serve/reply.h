@@ -45,11 +45,11 @@ class Reply {
   struct News {
     Parts text{};
     std::vector<Token> tokens_scored{};  // since the last news, if asked for; their texts are `text`
-    bool admitted = false;      // since the last news: its prompt is being read, but for
-    int64_t cached_tokens = 0;  // what was cached of it
-    int64_t read = -1;          // tokens of the prompt that are read by now, if that is asked for and has changed
-    bool started = false;       // a token has been generated
-    int64_t tokens = 0;         // generated so far
+    bool admitted = false;               // since the last news: its prompt is being read, but for
+    int64_t cached_tokens = 0;           // what was cached of it
+    int64_t read = -1;     // tokens of the prompt that are read by now, if that is asked for and has changed
+    bool started = false;  // a token has been generated
+    int64_t tokens = 0;    // generated so far
     bool done = false;
     bool silent() const {
       return !done && text.reasoning.empty() && text.content.empty() && tokens_scored.empty() && !admitted && read < 0;

@@ -271,13 +271,9 @@ class ResponsesStream final : public BlockStream {
     while (first > 0 && bytes < text.size()) bytes += model_.tokenizer().bytes_of(tokens[--first][0].id).size();
     return engine::logprobs_json(&model_.tokenizer(), std::span(tokens).subspan(first))["content"];
   }
-  static ordered_json part(Block block, const std::string& text,
-                           const ordered_json& logprobs = ordered_json::array()) {
+  static ordered_json part(Block block, const std::string& text, const ordered_json& logprobs = ordered_json::array()) {
     if (block == Block::reasoning) return {{"type", "reasoning_text"}, {"text", text}};
-    return {{"type", "output_text"},
-            {"text", text},
-            {"annotations", ordered_json::array()},
-            {"logprobs", logprobs}};
+    return {{"type", "output_text"}, {"text", text}, {"annotations", ordered_json::array()}, {"logprobs", logprobs}};
   }
   ordered_json place(const ordered_json& data) const {
     ordered_json out = {{"item_id", item_["id"]}, {"output_index", output_.size()}};
