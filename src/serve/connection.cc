@@ -20,7 +20,6 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kHeadMax = size_t{64} << 10;
 constexpr size_t kFramingMax = size_t{1} << 20;  // sizes of chunks and trailers beside the body itself
 constexpr auto kHeadersMax = 5s, kRequestMax = 120s, kReadMax = 30s;
-constexpr auto kCrowdedMax = 2s;  // for a whole request, while other connections wait for a thread
 
 std::string address_of_peer(socket_t socket) {
   sockaddr_storage address{};
@@ -68,8 +67,9 @@ bool Connection::wait(short events, std::chrono::milliseconds patience) const {
 bool Connection::wait_for_more() const {
   const auto end = std::min(deadline_, Clock::now() + kReadMax);
   while (Clock::now() < end) {
-    if (wait(POLLIN, 100ms)) return true;
-    if (crowd_.waits() && Clock::now() > begun_ + kCrowdedMax) return false;
+    if (wait(POLLIN, 50ms)) return true;
+    const auto patience = crowd_.patience();
+    if (patience > 0ms && Clock::now() > begun_ + patience) return false;
   }
   return false;
 }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -26,6 +27,13 @@ struct Crowd {
   std::atomic<size_t> held = 0;
   size_t threads = 0;
   bool waits() const { return held > threads; }
+  // How long a request may take to arrive: two seconds while others wait for a thread, and the less the more they are,
+  // so that a crowd of half-sent ones is gone in some seconds. Zero: nobody waits.
+  std::chrono::milliseconds patience() const {
+    const auto all = static_cast<int64_t>(held), served = static_cast<int64_t>(threads);
+    if (all <= served) return std::chrono::milliseconds(0);
+    return std::chrono::milliseconds(std::clamp<int64_t>(1000 * served / (all - served), 100, 2000));
+  }
 };
 
 // How long writing may wait for a client that does not read: what it takes buys time again, at a rate, so that a few

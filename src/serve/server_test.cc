@@ -28,18 +28,23 @@
 namespace braid::serve {
 namespace {
 
-// Everything that comes back until the server closes the connection; `watch` sees it grow.
-std::string answer_to(
-    int port, const std::string& request,
-    const std::function<void(const std::string&)>& watch = [](const std::string&) {}) {
+int connected_to(int port) {
   const int s = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  return s;
+}
+
+// Everything that comes back until the server closes the connection; `watch` sees it grow.
+std::string answer_to(
+    int port, const std::string& request,
+    const std::function<void(const std::string&)>& watch = [](const std::string&) {}) {
+  const int s = connected_to(port);
   const timeval patience{.tv_sec = 20, .tv_usec = 0};
   setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  EXPECT_EQ(connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   EXPECT_EQ(send(s, request.data(), request.size(), MSG_NOSIGNAL), std::ssize(request));
   std::string out;
   char buffer[4096];
@@ -141,6 +146,22 @@ TEST(Connection, AClientThatReadsTooSlowlyIsGivenUp) {
   EXPECT_EQ(slow, -1);
   EXPECT_LT(took, 5s);  // all of it would take 20 s
   EXPECT_EQ(written(4 << 20, 0ms).first, 4 << 20);
+}
+
+// 33 threads, each of which would wait two seconds for the rest of a request, eight times over.
+TEST(Server, ACrowdOfHalfSentRequestsIsGoneSoon) {
+  Server server({.port = 0, .parallel = 1, .queue = 0});
+  std::vector<int> crowd;
+  for (int i = 0; i < 250; ++i) {
+    crowd.push_back(connected_to(server.port()));
+    const std::string_view half = "POST /v1/completions HTTP/1.1\r\nHost: loc";
+    EXPECT_EQ(send(crowd.back(), half.data(), half.size(), MSG_NOSIGNAL), std::ssize(half));
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  const std::string health = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  EXPECT_EQ(answers_in(answer_to(server.port(), health)), 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(12));
+  for (const int s : crowd) close(s);
 }
 
 TEST(Connection, WhatIsReadBuysTimeAgain) {
