@@ -171,6 +171,8 @@ class Refusals(Case):
     def test_the_rest(self):
         self.refused(says=["no subcommand"])
         self.refused("info", "a", "b", "c", says=["one argument too many"])
+        self.refused("serve", "tiny", "--cors", says=["[--cors] lacks its value; try braid serve --help"])
+        self.refused("serve", "tiny", "--cors", "--port", "0", says=["[--cors] lacks its value; got --port; expected ORIGINS"])
         self.refused("--completion", "ksh", says=["got ksh", "bash, zsh or fish"])
         self.refused("a\nb\x1b[31m", says=["a\\x0ab\\x1b[31m"])
         self.refused("info", "--machine", BRAID_CPU="i486", says=["BRAID_CPU"])
@@ -201,6 +203,17 @@ class Refusals(Case):
         self.assertEqual(",".join(id for id, _ in rows), whole)
         self.assertEqual("".join(json.loads(piece) for _, piece in rows), "12 plus 7é")
         self.refused("tokenize", TINY, "--jsonl", "--show", says=["got --show as well"])
+        one = json.loads(braid("tokenize", TINY, "-p", "12 plus 7é", "--no-special", "--show", "--json").stdout)
+        self.assertEqual([(str(i), p) for i, p in zip(one["ids"], one["pieces"])], [(i, json.loads(p)) for i, p in rows])
+        self.assertEqual(json.loads(braid("tokenize", TINY, "-p", "", "--no-special", "--show", "--json").stdout), {"ids": [], "pieces": []})
+        self.refused("tokenize", TINY, "--jsonl", "--json", says=["got --json as well"])
+
+    def test_template_as_json(self):
+        body = json.dumps({"messages": [{"role": "user", "content": "Hé\n"}]})
+        text = braid("template", TINY, text=body).stdout
+        answer = braid("template", TINY, "--json", text=body).stdout
+        self.assertEqual((json.loads(answer), answer.count("\n")), ({"text": text}, 1))
+        self.refused("template", TINY, "--json", "--jsonl", says=["both --json and --jsonl"])
 
     def test_thinking_is_not_part_of_the_answer(self):
         answer = braid("run", "--chat", "Sort the letters of TINY.")

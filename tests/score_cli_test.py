@@ -28,6 +28,12 @@ class Score(Case):
         for value in sum(found, []):
             self.assertTrue(math.isfinite(value) and value < 0, value)
 
+    def test_one_object(self):
+        text = "".join(json.dumps(x) + "\n" for x in self.lines)
+        for flags in ((), ("--batch", "2")):
+            answer = braid("score", HYBRID, "--jsonl", "-", "--exact", "--json", *flags, text=text).stdout
+            self.assertEqual(json.loads(answer), {"logprobs": score(HYBRID, self.lines, "--exact")})
+
     def test_exact_paths_batches_and_pieces_are_the_same_numbers(self):
         for dtype in ("f32", "bf16"):
             want = score(HYBRID, self.lines, "--dtype", dtype, "--exact", "--path", "train")

@@ -37,6 +37,36 @@ class Fields(ServerCase):
             error = self.server.ask(CHAT, {"messages": [SUM], **wrong}, 400)["error"]
             self.assertEqual(error["param"], next(iter(wrong)))
 
+    def test_log_probabilities_of_responses(self):
+        """Those of the text's tokens alone, as chat has them; neither of thinking and its tags nor of calls."""
+        wanted = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+        chat = self.server.chat(SUM, max_tokens=60, logprobs=True, top_logprobs=2)["choices"][0]
+        by_chat = [t for t in chat["logprobs"]["content"] if not t["token"].startswith("<|")]
+        body = {"input": [SUM], "max_output_tokens": 60, **wanted}
+        part = self.server.ask("/v1/responses", body)["output"][-1]["content"][0]
+        self.assertEqual(part["text"], chat["message"]["content"])
+        self.assertEqual("".join(t["token"] for t in part["logprobs"]), part["text"])
+        self.assertEqual(len(part["logprobs"][0]["top_logprobs"]), 2)
+        def near(tokens):
+            return [(t["id"], round(t["logprob"], 1)) for t in tokens]
+        self.assertEqual(near(part["logprobs"]), near(by_chat[-len(part["logprobs"]):]))
+        events = [json.loads(e.split("data: ")[1]) for e in self.server.events("/v1/responses", body)[1]]
+        def of(kind):
+            return [e for e in events if e["type"] == f"response.output_text.{kind}"]
+        for delta in of("delta"):
+            self.assertEqual("".join(t["token"] for t in delta["logprobs"]), delta["delta"])
+        self.assertEqual([t for d in of("delta") for t in d["logprobs"]], of("done")[0]["logprobs"])
+        self.assertEqual(events[-1]["response"]["output"][-1]["content"][0]["logprobs"], of("done")[0]["logprobs"])
+        plain = self.server.ask("/v1/responses", {"input": [SUM], "max_output_tokens": 60, "top_logprobs": 2})
+        self.assertEqual(plain["output"][-1]["content"][0]["logprobs"], [])
+        self.assertEqual(self.server.ask("/v1/responses", {"input": [SUM], "include": 5}, 400)["error"]["param"], "include")
+        # Text before a call, and none of the call's tokens.
+        tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
+        call = {"input": [SUM], "tools": [tool], "tool_choice": "required", "reasoning": {"effort": "none"}, **wanted}
+        for item in self.server.ask("/v1/responses", call)["output"]:
+            for content in item.get("content", ()):
+                self.assertEqual("".join(t["token"] for t in content["logprobs"]), content["text"])
+
     def complete(self, status=200, **more):
         return self.server.ask(COMPLETIONS, {"prompt": "17 + 25 =", "max_tokens": 8, "logprobs": 0, **more}, status)
 

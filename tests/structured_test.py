@@ -1,5 +1,5 @@
-"""Answers of a form, over HTTP: of random schemas, of schemas as pydantic writes them, of choices and regular expressions,
-and calls of tools. Every answer ends with `stop` and is valid for the Python package jsonschema.
+"""Answers of a form, over HTTP: of random schemas, also drawn at random from what their masks leave, of schemas as pydantic
+writes them, of choices and regular expressions, and calls of tools. Every answer ends with `stop` and is valid for the Python package jsonschema.
 
 usage: structured_test.py BRAID [--schemas N]
 """
@@ -28,6 +28,7 @@ if "--schemas" in sys.argv:
     SCHEMAS = int(sys.argv[at + 1])
     del sys.argv[at:at + 2]
 
+TINY = pathlib.Path(__file__).resolve().parent.parent / "models" / "tiny"
 QUIET = {"chat_template_kwargs": {"enable_thinking": False}}
 PROMPTS = ["What is 17 + 25?", "Reverse the word stone.", "Who are you?", "Sort 3, 1, 2.", "Tell me of a city."]
 NAMES = ["name", "id", "a b", "ä", "x/y", "q\"", "count", "tags", "value", "kind"]
@@ -154,6 +155,51 @@ class Schemas:
         return {"$ref": f"#/$defs/{name}"}
 
 
+class WideSchemas(Schemas):
+    """And rarer keywords, beside each other."""
+
+    def any(self, depth):
+        rare = ["mixed", "formats", "keys", "counted", "set", "sibling", "range", "length_of_pattern"]
+        return getattr(self, "make_" + self.random.choice(rare))(depth) if depth < 4 and self.chance(0.4) else super().any(depth)
+
+    def make_mixed(self, depth):
+        """Keywords of several types: each counts for values of its own."""
+        out = {**self.make_string(depth), **self.make_integer(depth), **self.make_array(depth), **self.make_object(depth + 1)}
+        out["type"] = self.random.sample(["string", "integer", "array", "object", "null"], self.random.randrange(2, 5))
+        return out
+
+    def make_formats(self, depth):
+        return {"type": "string", "format": self.random.choice(["ipv6", "duration", "hostname", "uri", "date", "time", "email"])}
+
+    def make_keys(self, depth):
+        return {"type": "object", "patternProperties": {self.random.choice(["^[a-c]+$", "^x_\\d{1,3}$"]): self.any(depth + 1)},
+                "additionalProperties": False}
+
+    def make_counted(self, depth):
+        out = self.make_object(depth)
+        out["minProperties"] = len(out.get("required", ()))
+        return out
+
+    def make_set(self, depth):
+        return {"type": "array", "uniqueItems": True, "minItems": self.random.randrange(3),
+                "items": {"enum": self.random.sample(["a", "b", 1, None, True, [2], {"k": 1}], 4)}}
+
+    def make_sibling(self, depth):
+        """A type beside alternatives that each add to it."""
+        return {"type": "object", "properties": {"base": self.any(depth + 1)}, "required": ["base"],
+                "anyOf": [{"properties": {f"way{i}": self.any(depth + 2)}, "required": [f"way{i}"]} for i in range(self.random.randrange(1, 4))]}
+
+    def make_range(self, depth):
+        low = self.random.choice([-1e6, -0.001, 0, 0.3, 99.5, 12345])
+        return {"type": self.random.choice(["number", "integer"]), "minimum": low,
+                "exclusiveMaximum": low + self.random.choice([1.5, 10, 1000, 1e7])}
+
+    def make_length_of_pattern(self, depth):
+        low = self.random.randrange(1, 4)
+        return {"type": "string", "pattern": self.random.choice(["^[a-z]+$", "^[\\w-]+$", "^[0-9ab]*$"]), "minLength": low,
+                "maxLength": low + self.random.randrange(6)}
+
+
 # What model_json_schema() writes for models with optional and constrained fields, enums, unions, maps, tuples, Decimals and
 # recursion.
 PYDANTIC = [
@@ -201,25 +247,49 @@ class Structured(ServerCase):
         choice = self.ask(question, response_format=form, **{**QUIET, **more})
         text = choice["message"]["content"]
         self.assertEqual(choice["finish_reason"], "stop", (schema, text))
-        try:
-            jsonschema.validate(json.loads(text), schema, jsonschema.Draft202012Validator, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
-        except (ValueError, jsonschema.ValidationError) as error:
-            self.fail(f"{json.dumps(schema)}\n{text}\n{error}")
+        self.validate(text, schema)
 
     @classmethod
     def tearDownClass(cls):
         code = cls.server.stop()
         assert code == 128 + signal.SIGTERM, f"the server ended with {code}"
 
+    def validate(self, text, schema):
+        try:
+            jsonschema.validate(json.loads(text), schema, jsonschema.Draft202012Validator, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+        except (ValueError, jsonschema.ValidationError) as error:
+            self.fail(f"{json.dumps(schema)}\n{text}\n{error}")
+
+    def check_draws(self, seed):
+        """Answers to token ids drawn by chance, at temperatures up to one at which all tokens that the mask leaves are
+        about equally likely: they reach what the model would never write."""
+        chance = random.Random(seed)
+        schema = WideSchemas(100000 + seed).whole()
+        body = {"prompt": [chance.randrange(self.vocabulary) for _ in range(chance.randrange(1, 30))], "json_schema": schema, "n": 3,
+                "temperature": chance.choice([0.5, 1, 2, 10, 100]), "seed": seed, "max_tokens": chance.randrange(20, 150)}
+        for choice in self.server.ask("/v1/completions", body)["choices"]:
+            if choice["finish_reason"] == "length":  # shorter than the shortest text
+                choice, = self.server.ask("/v1/completions", {**body, "n": 1, "max_tokens": 2000})["choices"]
+            self.assertEqual(choice["finish_reason"], "stop", (schema, choice))
+            self.validate(choice["text"], schema)
+
+    @unittest.skipUnless(jsonschema, "the Python package jsonschema is not installed")
+    def test_random_draws_of_random_schemas(self):
+        type(self).vocabulary = len(json.loads((TINY / "tokenizer.json").read_text())["model"]["vocab"])
+        self.of_all_seeds(self.check_draws, SCHEMAS // 4)
+
     @unittest.skipUnless(jsonschema, "the Python package jsonschema is not installed")
     def test_random_schemas(self):
+        self.of_all_seeds(lambda seed: self.check(Schemas(seed).whole(), PROMPTS[seed % len(PROMPTS)], temperature=(seed % 3) / 2, seed=seed))
+
+    def of_all_seeds(self, check, count=SCHEMAS):
         failures, valid = [], []
-        seeds = iter(range(SCHEMAS))
+        seeds = iter(range(count))
 
         def work():
             for seed in seeds:  # next() of a range is atomic
                 try:
-                    self.check(Schemas(seed).whole(), PROMPTS[seed % len(PROMPTS)], temperature=(seed % 3) / 2, seed=seed)
+                    check(seed)
                     valid.append(seed)
                 except Exception as error:  # pylint: disable=broad-except  # a thread would end of it in silence
                     failures.append(f"seed {seed}: {type(error).__name__}: {error}")
@@ -228,8 +298,8 @@ class Structured(ServerCase):
             thread.start()
         for thread in threads:
             thread.join()
-        self.assertEqual(len(failures), 0, f"{len(failures)} of {SCHEMAS}\n" + "\n".join(failures[:5]))
-        self.assertEqual(sorted(valid), list(range(SCHEMAS)))
+        self.assertEqual(len(failures), 0, f"{len(failures)} of {count}\n" + "\n".join(failures[:5]))
+        self.assertEqual(sorted(valid), list(range(count)))
 
     @unittest.skipUnless(jsonschema, "the Python package jsonschema is not installed")
     def test_schemas_of_pydantic(self):

@@ -45,8 +45,9 @@ Number number_of(const Item& item, const std::string& text, const char* expected
 }
 
 // Adds an option that takes one argument; the last one on the command line counts.
-void add_option(Cli::State& state, const Item& item, const std::function<void(const std::string&)>& take) {
-  auto* option = state.app.add_option_function<std::string>(fmt::format("{}", fmt::join(item.spellings, ",")), take);
+void add_option(Cli::State& state, const Item& item, const Take& take) {
+  const std::string names = fmt::format("{}", fmt::join(item.spellings, ","));
+  auto* option = state.app.add_option_function<std::string>(names, checked(take, item, state.items));
   option->take_last()->required(item.required);
   if (!item.positional && !item.long_name().empty()) option->envname(item.variable());
   state.items.push_back(item);
@@ -146,8 +147,7 @@ std::vector<Page> all_pages() {
   }
   if (!left.empty()) fail(command.name, {.what = "one argument too many", .got = printable(left[0]), .hint = help});
   const std::string text = printable(error.what()), option = text.substr(0, text.find(':'));
-  if (error.get_name() == "ArgumentMismatch")
-    fail(command.name, {.what = "an option lacks its value", .got = option, .hint = help});
+  if (error.get_name() == "ArgumentMismatch") fail(option, {.what = "lacks its value", .hint = help});
   if (error.get_name() == "ConversionError") {  // of a flag, "...: --json = maybe": CLI11 converts nothing else
     const std::string name = text.substr(option.size() + 2, text.find(" = ") - option.size() - 2),
                       value = text.substr(text.find(" = ") + 3);

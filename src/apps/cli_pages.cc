@@ -8,6 +8,7 @@
 
 #include "apps/cli.h"
 #include "apps/version.h"
+#include "sys/error.h"
 
 namespace braid::apps {
 namespace {
@@ -129,6 +130,15 @@ std::string Item::source(const std::string& text) const {
   if (long_name().empty()) return spellings[0];
   const char* set = std::getenv(variable().c_str());
   return set && text == set ? variable() : long_name();
+}
+
+Take checked(Take take, const Item& item, const std::vector<Item>& options) {
+  return [take = std::move(take), item, &options](const std::string& text) {
+    const auto is = [&](const Item& other) { return !other.positional && other.long_name() == text; };
+    if (!item.positional && !text.empty() && std::ranges::any_of(options, is))
+      fail(item.long_name(), {.what = "lacks its value", .got = text, .expected = item.value});
+    take(text);
+  };
 }
 
 std::string upper(std::string name) {

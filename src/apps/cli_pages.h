@@ -1,6 +1,7 @@
 // What people and shells read about the command line, all made from one table of items per subcommand: help pages,
 // shell completions and the man page.
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,6 +35,10 @@ struct Page {
 
 // "-n,--tokens N" -> spellings and the name of the value, which is `value` where none is given.
 Item item_of(const std::string& names, const std::string& value, const std::string& help);
+
+// `take` of an option's value, which is not itself one of the options: it was left out then.
+using Take = std::function<void(const std::string&)>;
+Take checked(Take take, const Item& item, const std::vector<Item>& options);
 
 std::string upper(std::string name);                   // ASCII
 std::string subcommands_of(const std::string& group);  // "show, tokenize, bpe"

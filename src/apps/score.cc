@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
@@ -20,6 +21,7 @@ struct ScoreArgs {
   ModelArgs model{.activations = "bf16"};
   std::string jsonl, path = "prefill";
   int64_t batch = 1;
+  bool json = false;
 };
 
 engine::ScorePath path_of(const std::string& word) {
@@ -45,8 +47,10 @@ int64_t longest(const std::vector<ScoredLine>& lines, int64_t context) {
   return most;
 }
 
+std::string list_of(const std::vector<float>& values) { return fmt::format("[{}]", fmt::join(values, ",")); }
+
 void print(const std::vector<std::vector<float>>& results) {
-  for (const std::vector<float>& values : results) fmt::print("{{\"logprobs\":[{}]}}\n", fmt::join(values, ","));
+  for (const std::vector<float>& values : results) fmt::print("{{\"logprobs\":{}}}\n", list_of(values));
   std::fflush(stdout);
 }
 
@@ -69,14 +73,22 @@ int score_command(const ScoreArgs& o) {
   sys::catch_interrupts();
   report::Progress progress("scoring", std::ssize(lines));
   std::vector<engine::ScoreItem> items;
+  std::vector<std::string> lists;  // for --json
   for (size_t begin = 0; begin < lines.size(); begin += items.size()) {
     items.clear();
     for (size_t i = begin; i < lines.size() && std::ssize(items) < o.batch; ++i) items.push_back(lines[i].item);
     const std::vector<std::vector<float>> results = engine::score(lm.runner(), items, path);
     progress.wipe();
-    print(results);
+    if (o.json)
+      std::ranges::transform(results, std::back_inserter(lists), list_of);
+    else
+      print(results);
     progress.at(static_cast<int64_t>(begin + items.size()));
     if (sys::interrupted()) return 130;
+  }
+  if (o.json) {
+    progress.wipe();
+    fmt::print("{{\"logprobs\":[{}]}}\n", fmt::join(lists, ","));
   }
   return 0;
 }
@@ -89,6 +101,7 @@ Action setup_score(Cli& cli) {
   cli.option("--jsonl F", o->jsonl,
              "lines {\"ids\": [1, 2]} or {\"prompt\": \"\", \"completion\": \"\"}; - is standard input. Each becomes "
              "a line {\"logprobs\": []}: natural logarithms, of the ids after the first or of the completion");
+  cli.flag("--json", o->json, "print one JSON object: the logprobs of all lines");
   cli.choice("--path", o->path, {"train", "prefill", "step"},
              "the forward pass of training, passes through the caches, or one token at a time; with --exact all are "
              "the same numbers");

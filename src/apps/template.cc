@@ -28,7 +28,7 @@ constexpr const char* kInput = "{\"messages\": [...], ...}";
 
 struct TemplateArgs {
   std::string model;
-  bool jsonl = false;
+  bool json = false, jsonl = false;
   std::string now;
 };
 
@@ -128,11 +128,13 @@ int render_lines(const TemplateArgs& o, const std::tm& now) {
 
 int render(const TemplateArgs& o) {
   const std::tm now = clock_of(o.now);
+  if (o.json && o.jsonl) fail("template", {.what = "both --json and --jsonl are given", .expected = "one of them"});
   if (o.jsonl) return render_lines(o, now);
   const text::ChatTemplate chat = load(o.model);
   const ordered_json variables = read_object(sys::read_standard_input(), "standard input");
   MessagesCheck(o.model)(variables, "standard input");
-  fmt::print("{}", chat.render(variables, now));
+  const std::string text = chat.render(variables, now);
+  fmt::print("{}", o.json ? io::dumped({{"text", text}}) + "\n" : text);
   return 0;
 }
 
@@ -142,6 +144,7 @@ Action setup_template(Cli& cli) {
   auto o = std::make_shared<TemplateArgs>();
   cli.positional("model", o->model,
                  "a folder, a GGUF file, a .jinja file, org/name of the Hugging Face cache, or tiny");
+  cli.flag("--json", o->json, "print one JSON object: the text");
   cli.flag("--jsonl", o->jsonl, "answer every line of the input with one JSON object");
   cli.option("--now ISO", o->now, "the date and time that the template sees");
   return [o] { return render(*o); };

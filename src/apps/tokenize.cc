@@ -21,7 +21,7 @@ namespace {
 struct TokenizeArgs {
   std::string model, prompt, file;
   bool has_prompt = false, has_file = false;
-  bool no_special = false, jsonl = false, show = false;
+  bool no_special = false, json = false, jsonl = false, show = false;
 };
 
 std::string input_of(const TokenizeArgs& o) {
@@ -52,15 +52,29 @@ void answer_lines(const text::Tokenizer& tokenizer, bool no_special) {
   });
 }
 
-// A token per line: its id and, as a JSON string, what it adds to the text. A character of several tokens is the last
-// one's.
-void show(const text::Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+// What each token adds to the text. A character of several tokens is the last one's.
+std::vector<std::string> pieces_of(const text::Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   text::StreamDecoder decoder(tokenizer, false);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    std::string piece = decoder.push(ids[i]);
-    if (i + 1 == ids.size()) piece += decoder.finish();
-    fmt::print("{}\t{}\n", ids[i],
-               nlohmann::json(piece).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  std::vector<std::string> pieces;
+  for (const int32_t id : ids) pieces.push_back(decoder.push(id));
+  if (!pieces.empty()) pieces.back() += decoder.finish();
+  return pieces;
+}
+
+std::string dumped(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void print(const TokenizeArgs& o, const text::Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  const std::vector<std::string> pieces = o.show ? pieces_of(tokenizer, ids) : std::vector<std::string>{};
+  if (o.json) {
+    nlohmann::json out = {{"ids", ids}};
+    if (o.show) out["pieces"] = pieces;
+    fmt::print("{}\n", dumped(out));
+  } else if (o.show) {  // a token per line, its piece as a JSON string
+    for (size_t i = 0; i < ids.size(); ++i) fmt::print("{}\t{}\n", ids[i], dumped(pieces[i]));
+  } else {
+    fmt::print("{}\n", fmt::join(ids, ","));
   }
 }
 
@@ -68,17 +82,15 @@ int tokenize(const TokenizeArgs& o) {
   if (o.jsonl && (o.has_prompt || o.has_file))
     fail("tokenize", {.what = "--jsonl reads its lines from standard input",
                       .got = o.has_prompt ? "--prompt as well" : "--file as well"});
-  if (o.jsonl && o.show) fail("tokenize", {.what = "--jsonl answers with ids alone", .got = "--show as well"});
+  if (o.jsonl && (o.show || o.json))
+    fail("tokenize", {.what = "--jsonl answers with ids alone", .got = o.show ? "--show as well" : "--json as well"});
   const std::filesystem::path named(o.model);
   const text::Tokenizer tokenizer =
       text::Tokenizer::load(named.extension() == ".json" ? named : find_tokenizer(o.model));
-  if (o.show) {
-    show(tokenizer, tokenizer.encode(input_of(o), !o.no_special));
-  } else if (o.jsonl) {
+  if (o.jsonl)
     answer_lines(tokenizer, o.no_special);
-  } else {
-    fmt::print("{}\n", fmt::join(tokenizer.encode(input_of(o), !o.no_special), ","));
-  }
+  else
+    print(o, tokenizer, tokenizer.encode(input_of(o), !o.no_special));
   return 0;
 }
 
@@ -92,6 +104,7 @@ Action setup_tokenize(Cli& cli) {
   cli.option("-f,--file FILE", o->file, "read the text from FILE");
   cli.flag("--no-special", o->no_special, "only the text's own tokens: no BOS, no EOS");
   cli.flag("--show", o->show, "a token per line: its id and its piece of the text");
+  cli.flag("--json", o->json, "print one JSON object: ids, and with --show pieces");
   cli.flag("--jsonl", o->jsonl, R"(answer lines {"text": ...} or {"ids": [...], "skip_special": true})");
   return [o, cli]() mutable {
     o->has_prompt = cli.given("prompt");

@@ -457,8 +457,9 @@ class SchemaCompiler {
     const StateId end = b_.literal("\n</parameter>\n", next);
     // Over all alternatives of the root, as the reader of calls sees it (text/tool_calls.h).
     const io::ParameterForm form = io::parameter_form(root_, p.name);
-    const StateId inside = form == io::ParameterForm::json ? value(p.schema, end, 0)
-                                                           : xml_text(p, form == io::ParameterForm::optional_text, end);
+    const bool plain = form == io::ParameterForm::text || form == io::ParameterForm::optional_text;
+    const StateId inside =
+        plain ? xml_text(p, form == io::ParameterForm::optional_text, end) : value(p.schema, end, 0);
     return b_.literal("<parameter=" + p.name + ">\n", inside);
   }
   // Plain text in which the reader of calls finds none of the form's own tags (text/tool_calls.h), nor takes it for

@@ -129,7 +129,8 @@ const ordered_json* schema_at(const ordered_json& root, const std::string& refer
 }
 
 ParameterForm parameter_form(const ordered_json& parameters, const std::string& name) {
-  const uint32_t types = Types(parameters).of_parameter(parameters, name).value_or(kAll);
+  const uint32_t types = Types(parameters).of_parameter(parameters, name).value_or(0);
+  if (types == 0) return ParameterForm::unknown;
   if (types == kString) return ParameterForm::text;
   return types == (kString | kNull) ? ParameterForm::optional_text : ParameterForm::json;
 }

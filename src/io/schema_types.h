@@ -11,6 +11,7 @@ const nlohmann::ordered_json* schema_at(const nlohmann::ordered_json& root, cons
 
 // The value of a parameter in the XML form of tool calls.
 enum class ParameterForm {
+  unknown,       // the schema has no such parameter: plain text, and "null" is null (as vLLM's reader has it)
   json,          // as JSON
   text,          // all its values are strings: plain text
   optional_text  // strings or null: "null" is null, a JSON string is that string, anything else is plain text

@@ -104,6 +104,8 @@ void limit_tokens(Asked& asked, int64_t tokens, engine::LanguageModel& model) {
   }
   const int64_t context = model.runner().options().context, prompt = std::ssize(asked.work.request.prompt);
   if (prompt == 0) refuse("the prompt has no tokens");
+  if (const int64_t least = asked.work.request.generate.tokens_min; least > tokens)
+    refuse(fmt::format("'min_tokens' is {}, but the answer has at most {} tokens", least, tokens), "min_tokens");
   if (prompt + std::min<int64_t>(tokens, 1) > context)
     throw ApiError(400, "exceed_context_size_error",
                    fmt::format("prompt is too long: {} tokens > {} maximum (the context less a token of an answer)",

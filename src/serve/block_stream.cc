@@ -47,19 +47,30 @@ std::string BlockStream::news(size_t, const Reply::News& news) {
     said_.reasoning += news.text.reasoning;
     said_.content += news.text.content;
   }
-  if (!news.text.reasoning.empty()) {
-    out += change(Block::reasoning);
-    out += add(Block::reasoning, news.text.reasoning);
+  if (news.tokens_scored.empty()) return out + say(news.text);
+  for (const Reply::Token& token : news.tokens_scored) {  // one by one, so that each is known with its text
+    if (!token.logprobs.empty()) unplaced_.push_back(token.logprobs);
+    out += say(token.text);
   }
-  if (news.text.content.empty()) return out;
-  if (!asked_.tools.is_null()) return out + put(calls_.push(news.text.content));
+  return out;
+}
+
+std::string BlockStream::say(const Reply::Parts& text) {
+  std::string out;
+  if (!text.reasoning.empty()) {
+    out += change(Block::reasoning);
+    out += add(Block::reasoning, text.reasoning);
+  }
+  if (text.content.empty()) return out;
+  if (!asked_.tools.is_null()) return out + put(calls_.push(text.content));
   out += change(Block::text);
-  return out + add(Block::text, news.text.content);
+  return out + add(Block::text, text.content);
 }
 
 std::string BlockStream::end(size_t, const Outcome& outcome) {
   std::string out = put(calls_.finish(is_cut(outcome)));
   if (const std::string content = standing_in(asked_, said_); !content.empty()) {
+    unplaced_.clear();
     out += change(Block::text);
     out += add(Block::text, content);
   }

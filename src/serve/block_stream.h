@@ -29,11 +29,14 @@ class BlockStream : public AnswerStream {
   virtual std::string close(Block block, bool complete) = 0;
 
   const Asked& asked() const { return asked_; }
+  // Tokens whose text has not been added to a block yet, or was not worth a block; for log-probabilities.
+  std::vector<std::vector<engine::TokenLogprob>>& unplaced() { return unplaced_; }
   // Ends the block that is open, for an answer that has failed.
   std::string break_off() { return change(Block::none, "", false); }
   bool called() const { return called_; }  // the last call is complete
 
  private:
+  std::string say(const Reply::Parts& text);
   std::string change(Block block, const std::string& name = "", bool complete = true);
   std::string put(const std::vector<text::AnswerPiece>& pieces);
 
@@ -42,6 +45,7 @@ class BlockStream : public AnswerStream {
   Block block_ = Block::none;
   bool called_ = false;
   Said said_;  // kept for an answer that must not be empty
+  std::vector<std::vector<engine::TokenLogprob>> unplaced_;
 };
 
 // A server-sent event with the name that its JSON has as its type.

@@ -57,7 +57,9 @@ class ChatStream final : public AnswerStream {
       choices_[i].said.content += news.text.content;
     }
     auto& logprobs = choices_[i].logprobs;
-    logprobs.insert(logprobs.end(), news.logprobs.begin(), news.logprobs.end());
+    for (const Reply::Token& token : news.tokens_scored) {
+      if (!token.logprobs.empty()) logprobs.push_back(token.logprobs);
+    }
     std::string out = news.read < 0 ? "" : progress(news);
     if (!news.text.reasoning.empty()) out += event(i, {{asked_.reasoning_field, news.text.reasoning}}, nullptr);
     if (!asked_.tools.is_null()) return out + events(i, choices_[i].calls.push(news.text.content));

@@ -133,7 +133,9 @@ class CompletionsStream final : public AnswerStream {
     return out;
   }
   std::string news(size_t i, const Reply::News& news) override {
-    for (const auto& token : news.logprobs) logprobs_[i].add_answer(token);
+    for (const Reply::Token& token : news.tokens_scored) {
+      if (!token.logprobs.empty()) logprobs_[i].add_answer(token.logprobs);
+    }
     return news.text.content.empty() ? "" : event(i, news.text.content, nullptr);
   }
   std::string end(size_t i, const Outcome& outcome) override { return event(i, "", finish_of(outcome, false)); }

@@ -19,8 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kHeadMax = size_t{64} << 10;
 constexpr size_t kFramingMax = size_t{1} << 20;  // sizes of chunks and trailers beside the body itself
-constexpr auto kHeadersMax = 5s, kRequestMax = 120s, kReadMax = 30s, kWriteMax = 30s;
-constexpr auto kCrowdedMax = 2s;  // for a whole request, while other connections wait for a thread
+constexpr auto kHeadersMax = 5s, kRequestMax = 120s, kReadMax = 30s;
 
 std::string address_of_peer(socket_t socket) {
   sockaddr_storage address{};
@@ -34,8 +33,8 @@ std::string address_of_peer(socket_t socket) {
 
 }  // namespace
 
-Connection::Connection(socket_t socket, const Crowd& crowd)
-    : socket_(socket), crowd_(crowd), peer_(address_of_peer(socket)) {}
+Connection::Connection(socket_t socket, const Crowd& crowd, WritePatience patience)
+    : socket_(socket), crowd_(crowd), peer_(address_of_peer(socket)), patience_(patience) {}
 
 Connection*& Connection::current() {
   struct Handled {
@@ -51,6 +50,7 @@ void Connection::begin_request() {
   head_ = body_ = 0;
   line_ends_ = 0;
   record_ = {};
+  patience_.renew();
   asked_ = false;
   chunks_.reset();
 }
@@ -67,8 +67,9 @@ bool Connection::wait(short events, std::chrono::milliseconds patience) const {
 bool Connection::wait_for_more() const {
   const auto end = std::min(deadline_, Clock::now() + kReadMax);
   while (Clock::now() < end) {
-    if (wait(POLLIN, 100ms)) return true;
-    if (crowd_.waits() && Clock::now() > begun_ + kCrowdedMax) return false;
+    if (wait(POLLIN, 50ms)) return true;
+    const auto patience = crowd_.patience();
+    if (patience > 0ms && Clock::now() > begun_ + patience) return false;
   }
   return false;
 }
@@ -99,7 +100,15 @@ bool Connection::gone() {
 
 bool Connection::is_readable() const { return begin_ < buffer_.size() || wait_for_more(); }
 
-bool Connection::is_writable() const { return wait(POLLOUT, kWriteMax) && !lost(); }
+bool Connection::is_writable() const { return !lost(); }
+
+bool Connection::wait_to_write() {
+  const auto begun = Clock::now();
+  const auto most = std::chrono::ceil<std::chrono::milliseconds>(patience_.left());
+  const bool can = most > 0ms && wait(POLLOUT, most);
+  patience_.wait(Clock::now() - begun);
+  return can;
+}
 
 // The library reads heads byte by byte, so what arrives is buffered.
 ssize_t Connection::take(char* to, size_t size) {
@@ -148,11 +157,12 @@ ssize_t Connection::read(char* to, size_t size) {
 ssize_t Connection::write(const char* from, size_t size) {
   size_t sent = 0;
   while (sent < size) {
-    if (!wait(POLLOUT, kWriteMax)) return -1;
+    if (!wait_to_write()) return -1;
     const ssize_t n = send(socket_, from + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) continue;
     if (n <= 0) return -1;
     sent += static_cast<size_t>(n);
+    patience_.take(static_cast<size_t>(n));
   }
   return static_cast<ssize_t>(size);
 }

@@ -4,9 +4,11 @@
 #pragma once
 #include <httplib.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -25,11 +27,36 @@ struct Crowd {
   std::atomic<size_t> held = 0;
   size_t threads = 0;
   bool waits() const { return held > threads; }
+  // How long a request may take to arrive: two seconds while others wait for a thread, and the less the more they are,
+  // so that a crowd of half-sent ones is gone in some seconds. Zero: nobody waits.
+  std::chrono::milliseconds patience() const {
+    const auto all = static_cast<int64_t>(held), served = static_cast<int64_t>(threads);
+    if (all <= served) return std::chrono::milliseconds(0);
+    return std::chrono::milliseconds(std::clamp<int64_t>(1000 * served / (all - served), 100, 2000));
+  }
 };
+
+// How long writing may wait for a client that does not read: what it takes buys time again, at a rate, so that a few
+// bytes now and then do not hold a thread for ever.
+class WritePatience {
+ public:
+  using Seconds = std::chrono::duration<double>;
+  explicit WritePatience(Seconds most, double bytes_a_second) : most_(most), rate_(bytes_a_second) {}
+  Seconds left() const { return most_ - waited_; }
+  void wait(Seconds time) { waited_ += time; }
+  void take(size_t bytes) { waited_ = std::max(Seconds(0), waited_ - Seconds(static_cast<double>(bytes) / rate_)); }
+  void renew() { waited_ = Seconds(0); }
+
+ private:
+  Seconds most_, waited_{0};
+  double rate_;
+};
+constexpr double kReadRateLeast = 1024;  // bytes a second: some five tokens of a stream
 
 class Connection final : public httplib::Stream {
  public:
-  Connection(socket_t socket, const Crowd& crowd);
+  Connection(socket_t socket, const Crowd& crowd,
+             WritePatience patience = WritePatience(std::chrono::seconds(30), kReadRateLeast));
 
   void begin_request();
   // Waits for the first byte of a request; false: none came.
@@ -56,7 +83,7 @@ class Connection final : public httplib::Stream {
   static Connection*& current();
 
   bool is_readable() const override;
-  bool is_writable() const override;
+  bool is_writable() const override;  // without waiting: writing does
   ssize_t read(char* to, size_t size) override;
   ssize_t write(const char* from, size_t size) override;
   void get_remote_ip_and_port(std::string& ip, int& port) const override;
@@ -66,6 +93,7 @@ class Connection final : public httplib::Stream {
  private:
   ssize_t take(char* to, size_t size);
   bool wait(short events, std::chrono::milliseconds patience) const;
+  bool wait_to_write();
   bool wait_for_more() const;
 
   socket_t socket_;
@@ -74,6 +102,7 @@ class Connection final : public httplib::Stream {
   std::string buffer_;  // received, not read yet: from `begin_` on
   size_t begin_ = 0;
   std::chrono::steady_clock::time_point begun_{}, deadline_{};  // of the whole request
+  WritePatience patience_;                                      // with the response
   size_t head_ = 0, body_ = 0;                                  // bytes read of it
   int line_ends_ = 0;                                           // bytes of the empty line that ends the headers
   bool closing_ = false, interim_ = false, asked_ = false;      // asked_: an interim response was sent

@@ -192,7 +192,7 @@ TEST_F(Forms, ReasoningIsTheContentOfAnAnswerThatHasNone) {
   const ordered_json message = blocks(*messages_stream(messages(option)), {"hm", ""}, kLength);
   ASSERT_EQ(message["content"].size(), 2u) << message;
   EXPECT_EQ(message["content"][1], (ordered_json{{"type", "text"}, {"text", "hm"}}));
-  const ordered_json response = blocks(*responses_stream(responses(option)), {"hm", ""}, kStopped);
+  const ordered_json response = blocks(*responses_stream(responses(option), model_), {"hm", ""}, kStopped);
   ASSERT_EQ(response["output"].size(), 2u) << response;
   EXPECT_EQ(response["output"][1]["content"][0]["text"], "hm");
   EXPECT_EQ(response["output"][1]["status"], "completed");
@@ -224,7 +224,7 @@ TEST_F(Forms, ACallThatIsNotCompleteIsNoReasonToEnd) {
   ordered_json flat = function();
   flat["type"] = "function";
   const auto response = [&](const std::string& content, const Outcome& outcome) {
-    return blocks(*responses_stream(responses({{"tools", {flat}}})), {"", content}, outcome);
+    return blocks(*responses_stream(responses({{"tools", {flat}}}), model_), {"", content}, outcome);
   };
   const ordered_json cut = response(kCut, kByText), text = response("one", kByText), length = response(kCut, kLength);
   EXPECT_EQ(cut["output"][0]["status"], "incomplete");

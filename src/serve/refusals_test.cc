@@ -62,6 +62,12 @@ TEST(Refusals, NameTheFieldThatWasSent) {
             "output_config.format");
   EXPECT_EQ(messages(R"({"output_format": {"type": "text"}})"), "output_format");
   EXPECT_EQ(messages(R"({"thinking": true})"), "thinking");
+  EXPECT_EQ(chat(R"({"min_tokens": 9, "max_tokens": 8})"), "min_tokens");
+  EXPECT_EQ(chat(R"({"min_tokens": 8, "max_tokens": 8})"), "none");
+  EXPECT_EQ(chat(R"({"min_tokens": 1000})"), "none");             // no limit but the context
+  EXPECT_EQ(completions(R"({"min_tokens": 17})"), "min_tokens");  // 16 without max_tokens
+  EXPECT_EQ(messages(R"({"min_tokens": 5})"), "min_tokens");
+  EXPECT_EQ(responses(R"({"min_tokens": 5, "max_output_tokens": 4})"), "min_tokens");
   EXPECT_EQ(responses(R"({"text": {"format": {"type": "json_schema", "schema": {"type": "odd"}}}})"), "text.format");
   EXPECT_EQ(responses(R"({"tool_choice": "some"})"), "tool_choice");
   EXPECT_EQ(responses(R"({"text": 5})"), "text");

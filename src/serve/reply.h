@@ -37,17 +37,22 @@ struct Bell {
 class Reply {
  public:
   using Parts = engine::ReasoningSplitter::Parts;
+  // A token whose log-probabilities are asked for, and what it added to the text. Without any: a rest of text alone.
+  struct Token {
+    std::vector<engine::TokenLogprob> logprobs{};
+    Parts text{};
+  };
   struct News {
     Parts text{};
-    std::vector<std::vector<engine::TokenLogprob>> logprobs{};  // of each token since the last news, if asked for
-    bool admitted = false;      // since the last news: its prompt is being read, but for
-    int64_t cached_tokens = 0;  // what was cached of it
-    int64_t read = -1;          // tokens of the prompt that are read by now, if that is asked for and has changed
-    bool started = false;       // a token has been generated
-    int64_t tokens = 0;         // generated so far
+    std::vector<Token> tokens_scored{};  // since the last news, if asked for; their texts are `text`
+    bool admitted = false;               // since the last news: its prompt is being read, but for
+    int64_t cached_tokens = 0;           // what was cached of it
+    int64_t read = -1;     // tokens of the prompt that are read by now, if that is asked for and has changed
+    bool started = false;  // a token has been generated
+    int64_t tokens = 0;    // generated so far
     bool done = false;
     bool silent() const {
-      return !done && text.reasoning.empty() && text.content.empty() && logprobs.empty() && !admitted && read < 0;
+      return !done && text.reasoning.empty() && text.content.empty() && tokens_scored.empty() && !admitted && read < 0;
     }
   };
 
@@ -58,7 +63,7 @@ class Reply {
     const std::lock_guard lock(bell_->mutex);
     news_ = false;
     return {.text = std::exchange(text_, {}),
-            .logprobs = std::exchange(logprobs_, {}),
+            .tokens_scored = std::exchange(tokens_scored_, {}),
             .admitted = std::exchange(admitted_, false),
             .cached_tokens = cached_tokens_,
             .read = std::exchange(read_, -1),
@@ -90,11 +95,17 @@ class Reply {
     if (std::exchange(started_, true) && parts.reasoning.empty() && parts.content.empty()) return;
     text_.reasoning += parts.reasoning;
     text_.content += parts.content;
+    if (scored_) {
+      if (tokens_scored_.empty()) tokens_scored_.emplace_back();
+      tokens_scored_.back().text.reasoning += parts.reasoning;
+      tokens_scored_.back().text.content += parts.content;
+    }
     ring();
   }
   void put_logprobs(const std::vector<engine::TokenLogprob>& token) {
     const std::lock_guard lock(bell_->mutex);
-    logprobs_.push_back(token);
+    scored_ = true;
+    tokens_scored_.push_back({token, {}});
   }
   void finish(Outcome outcome) {
     const std::lock_guard lock(bell_->mutex);
@@ -111,10 +122,10 @@ class Reply {
 
   std::shared_ptr<Bell> bell_;  // one for all replies of a request, and for the thread that waits
   Parts text_;
-  std::vector<std::vector<engine::TokenLogprob>> logprobs_;
+  std::vector<Token> tokens_scored_;
   Outcome outcome_;
   int64_t cached_tokens_ = 0, read_ = -1, tokens_ = 0;
-  bool news_ = false, admitted_ = false, started_ = false, done_ = false;
+  bool scored_ = false, news_ = false, admitted_ = false, started_ = false, done_ = false;
   std::atomic<bool> cancelled_ = false;
 };
 

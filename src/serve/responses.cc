@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
+#include "engine/logprobs.h"
 #include "serve/api_error.h"
 #include "serve/openai.h"
 
@@ -126,6 +129,12 @@ ordered_json chat_of_responses(const ordered_json& body, const Fields& f) {
     if (!reasoning->is_object()) refuse("'reasoning' is not an object", "reasoning");
     if (const ordered_json* effort = Fields(*reasoning).find("effort")) chat["reasoning_effort"] = *effort;
   }
+  const ordered_json* include = f.find("include");
+  if (include && !include->is_array()) refuse("'include' is not a list", "include");
+  const bool scored = include && std::ranges::find(*include, "message.output_text.logprobs") != include->end();
+  const auto alternatives = f.integer("top_logprobs", 0, 20);
+  chat["logprobs"] = scored;
+  if (scored) chat["top_logprobs"] = alternatives.value_or(0);
   const ordered_json* text = f.find("text");
   if (text && !text->is_object()) refuse("'text' is not an object", "text");
   if (text && text->contains("format")) {
@@ -170,14 +179,15 @@ ordered_json echo_of(const Fields& f, const Asked& asked) {
           {"text", given("text", {{"format", {{"type", "text"}}}})},
           {"tool_choice", given("tool_choice", "auto")},
           {"tools", std::move(tools)},
+          {"top_logprobs", given("top_logprobs", 0)},
           {"top_p", sampling.top_p},
           {"truncation", "disabled"}};
 }
 
 class ResponsesStream final : public BlockStream {
  public:
-  explicit ResponsesStream(ResponsesRequest request)
-      : BlockStream(std::move(request.asked)), echo_(std::move(request.echo)) {}
+  ResponsesStream(ResponsesRequest request, engine::LanguageModel& model)
+      : BlockStream(std::move(request.asked)), model_(model), echo_(std::move(request.echo)) {}
 
   std::string begin() override {
     const ordered_json response = response_json("in_progress", nullptr);
@@ -204,6 +214,7 @@ class ResponsesStream final : public BlockStream {
   std::string start(int64_t) override { return ""; }
   std::string open(Block block, const std::string& name) override {
     text_.clear();
+    logprobs_ = ordered_json::array();
     item_ = {{"id", random_id(block == Block::reasoning ? "rs_" : block == Block::text ? "msg_" : "fc_")}};
     if (block == Block::reasoning) {
       item_.update({{"type", "reasoning"}, {"summary", ordered_json::array()}, {"content", ordered_json::array()}});
@@ -220,9 +231,12 @@ class ResponsesStream final : public BlockStream {
   std::string add(Block block, const std::string& text) override {
     if (text.empty()) return "";
     text_ += text;
+    const ordered_json logprobs = block == Block::text ? logprobs_of(text) : ordered_json::array();
+    unplaced().clear();
     if (block == Block::call) return event("response.function_call_arguments.delta", place({{"delta", text}}));
     ordered_json data = {{"content_index", 0}, {"delta", text}};
-    if (block == Block::text) data["logprobs"] = ordered_json::array();
+    if (block == Block::text) data["logprobs"] = logprobs;
+    for (const ordered_json& token : logprobs) logprobs_.push_back(token);
     return event(std::string(name_of(block)) + ".delta", place(data));
   }
   std::string close(Block block, bool complete) override {
@@ -232,10 +246,11 @@ class ResponsesStream final : public BlockStream {
       item_["arguments"] = text_;
     } else {
       ordered_json data = {{"content_index", 0}, {"text", text_}};
-      if (block == Block::text) data["logprobs"] = ordered_json::array();
+      if (block == Block::text) data["logprobs"] = logprobs_;
       out = event(std::string(name_of(block)) + ".done", place(data));
-      out += event("response.content_part.done", place({{"content_index", 0}, {"part", part(block, text_)}}));
-      item_["content"] = ordered_json::array({part(block, text_)});
+      const ordered_json whole = part(block, text_, logprobs_);
+      out += event("response.content_part.done", place({{"content_index", 0}, {"part", whole}}));
+      item_["content"] = ordered_json::array({whole});
     }
     item_["status"] = complete ? "completed" : "incomplete";
     out += event("response.output_item.done", {{"output_index", output_.size()}, {"item", item_}});
@@ -247,12 +262,18 @@ class ResponsesStream final : public BlockStream {
   static const char* name_of(Block block) {
     return block == Block::reasoning ? "response.reasoning_text" : "response.output_text";
   }
-  static ordered_json part(Block block, const std::string& text) {
+  // Of the last tokens before the end of `text`, as many as it takes: before them may be what opened or closed
+  // something else.
+  ordered_json logprobs_of(const std::string& text) {
+    auto& tokens = unplaced();
+    std::erase_if(tokens, [&](const auto& token) { return model_.is_silent(token[0].id); });
+    size_t first = tokens.size(), bytes = 0;
+    while (first > 0 && bytes < text.size()) bytes += model_.tokenizer().bytes_of(tokens[--first][0].id).size();
+    return engine::logprobs_json(&model_.tokenizer(), std::span(tokens).subspan(first))["content"];
+  }
+  static ordered_json part(Block block, const std::string& text, const ordered_json& logprobs = ordered_json::array()) {
     if (block == Block::reasoning) return {{"type", "reasoning_text"}, {"text", text}};
-    return {{"type", "output_text"},
-            {"text", text},
-            {"annotations", ordered_json::array()},
-            {"logprobs", ordered_json::array()}};
+    return {{"type", "output_text"}, {"text", text}, {"annotations", ordered_json::array()}, {"logprobs", logprobs}};
   }
   ordered_json place(const ordered_json& data) const {
     ordered_json out = {{"item_id", item_["id"]}, {"output_index", output_.size()}};
@@ -281,7 +302,8 @@ class ResponsesStream final : public BlockStream {
     return out;
   }
 
-  ordered_json echo_, output_ = ordered_json::array(), item_;
+  engine::LanguageModel& model_;
+  ordered_json echo_, output_ = ordered_json::array(), item_, logprobs_ = ordered_json::array();
   std::string text_;  // of the item
   int64_t sequence_ = 0;
 };
@@ -305,8 +327,8 @@ ResponsesRequest read_responses(const std::string& body, engine::LanguageModel& 
   return out;
 }
 
-std::unique_ptr<BlockStream> responses_stream(ResponsesRequest request) {
-  return std::make_unique<ResponsesStream>(std::move(request));
+std::unique_ptr<BlockStream> responses_stream(ResponsesRequest request, engine::LanguageModel& model) {
+  return std::make_unique<ResponsesStream>(std::move(request), model);
 }
 
 }  // namespace braid::serve

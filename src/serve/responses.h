@@ -15,6 +15,6 @@ struct ResponsesRequest {
 
 // ApiError for a body that is not such a request, or that needs answers kept here (`previous_response_id`).
 ResponsesRequest read_responses(const std::string& body, engine::LanguageModel& model, const Defaults& defaults);
-std::unique_ptr<BlockStream> responses_stream(ResponsesRequest request);
+std::unique_ptr<BlockStream> responses_stream(ResponsesRequest request, engine::LanguageModel& model);
 
 }  // namespace braid::serve

@@ -430,7 +430,7 @@ void Server::State::responses(const std::string& body, httplib::Response& respon
   auto place = admitted();
   ResponsesRequest request = one_large_at_a_time(body, [&] { return read_responses(body, now.model, now.defaults); });
   const Asked asked = request.asked;
-  blocks(std::move(place), asked, responses_stream(std::move(request)), response);
+  blocks(std::move(place), asked, responses_stream(std::move(request), now.model), response);
 }
 
 void Server::State::messages(const std::string& body, httplib::Response& response) {

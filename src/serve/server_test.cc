@@ -22,23 +22,29 @@
 
 #include "engine/language_model.h"
 #include "serve/chunk_framing.h"
+#include "serve/connection.h"
 #include "support/data.h"
 
 namespace braid::serve {
 namespace {
 
-// Everything that comes back until the server closes the connection; `watch` sees it grow.
-std::string answer_to(
-    int port, const std::string& request,
-    const std::function<void(const std::string&)>& watch = [](const std::string&) {}) {
+int connected_to(int port) {
   const int s = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  return s;
+}
+
+// Everything that comes back until the server closes the connection; `watch` sees it grow.
+std::string answer_to(
+    int port, const std::string& request,
+    const std::function<void(const std::string&)>& watch = [](const std::string&) {}) {
+  const int s = connected_to(port);
   const timeval patience{.tv_sec = 20, .tv_usec = 0};
   setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  EXPECT_EQ(connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   EXPECT_EQ(send(s, request.data(), request.size(), MSG_NOSIGNAL), std::ssize(request));
   std::string out;
   char buffer[4096];
@@ -108,6 +114,71 @@ TEST(Server, ChunksAreFramedWhereverTheyAreCut) {
     EXPECT_TRUE(framed(good)) << step;
     EXPECT_FALSE(framed(bad)) << step;
   }
+}
+
+// 200 KB a second for a writer that expects 1 MB: that some are taken every few milliseconds does not help.
+TEST(Connection, AClientThatReadsTooSlowlyIsGivenUp) {
+  using namespace std::chrono_literals;
+  const auto written = [](size_t bytes, std::chrono::milliseconds pause) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+    const int buffer_bytes = 16384;  // so that a few reads make room
+    setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
+    Crowd crowd;
+    Connection connection(ends[0], crowd, WritePatience(500ms, 1e6));
+    std::thread reader([&] {
+      std::array<char, 4096> buffer{};
+      while (recv(ends[1], buffer.data(), buffer.size(), 0) > 0) {
+        if (pause > 0ms) std::this_thread::sleep_for(pause);
+      }
+    });
+    const std::string text(bytes, 'x');
+    const auto begun = std::chrono::steady_clock::now();
+    const ssize_t sent = connection.write(text.data(), text.size());
+    const auto took = std::chrono::steady_clock::now() - begun;
+    shutdown(ends[0], SHUT_RDWR);
+    reader.join();
+    close(ends[0]);
+    close(ends[1]);
+    return std::pair(sent, took);
+  };
+  const auto [slow, took] = written(4 << 20, 20ms);
+  EXPECT_EQ(slow, -1);
+  EXPECT_LT(took, 5s);  // all of it would take 20 s
+  EXPECT_EQ(written(4 << 20, 0ms).first, 4 << 20);
+}
+
+// 33 threads, each of which would wait two seconds for the rest of a request, eight times over.
+TEST(Server, ACrowdOfHalfSentRequestsIsGoneSoon) {
+  Server server({.port = 0, .parallel = 1, .queue = 0});
+  std::vector<int> crowd;
+  for (int i = 0; i < 250; ++i) {
+    crowd.push_back(connected_to(server.port()));
+    const std::string_view half = "POST /v1/completions HTTP/1.1\r\nHost: loc";
+    EXPECT_EQ(send(crowd.back(), half.data(), half.size(), MSG_NOSIGNAL), std::ssize(half));
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  const std::string health = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  EXPECT_EQ(answers_in(answer_to(server.port(), health)), 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(12));
+  for (const int s : crowd) close(s);
+}
+
+TEST(Connection, WhatIsReadBuysTimeAgain) {
+  using Seconds = WritePatience::Seconds;
+  WritePatience patience(Seconds(30), 1024);
+  for (int i = 0; i < 1000; ++i) {  // at the rate: for ever
+    EXPECT_GT(patience.left(), Seconds(29)) << i;
+    patience.wait(Seconds(1));
+    patience.take(1024);
+  }
+  patience.take(1 << 30);  // but not for later
+  for (int i = 0; i < 29; ++i) patience.wait(Seconds(1)), patience.take(1);
+  EXPECT_GT(patience.left(), Seconds(0));
+  patience.wait(Seconds(2));
+  EXPECT_LT(patience.left(), Seconds(0));
+  patience.renew();
+  EXPECT_EQ(patience.left(), Seconds(30));
 }
 
 TEST(Server, AnExceptionEndsOneConnection) {

@@ -194,6 +194,38 @@ ordered_json told(const ordered_json& result, std::string name) {
   return {{"role", "user"}, {"content", head + result["content"].get<std::string>()}};
 }
 
+void tell_call(ordered_json& message, const ordered_json& call) {
+  const ordered_json& function = call["function"];
+  append_text(message, "Called " + name_of(function) + " with " + dump(function["arguments"]));
+}
+
+// Calls as the assistant's text; their results, in their order, have the names.
+void tell_calls(Form& form) {
+  ordered_json out = ordered_json::array();
+  for (size_t i = 0; i < form.messages.size(); ++i) {
+    ordered_json m = form.messages[i];
+    if (!calls(m)) {
+      out.push_back(std::move(m));
+      continue;
+    }
+    Results results(form.messages, i + 1);
+    i += results.size();
+    std::vector<ordered_json> answers;
+    for (const ordered_json& call : m["tool_calls"]) {
+      tell_call(m, call);
+      auto result = results.take(call);
+      if (!result) continue;
+      if (name_of(*result).empty()) (*result)["name"] = name_of(call["function"]);
+      answers.push_back(*std::move(result));
+    }
+    m.erase("tool_calls");
+    out.push_back(std::move(m));
+    for (ordered_json& result : answers) out.push_back(std::move(result));
+    for (ordered_json& result : results.take_rest()) out.push_back(std::move(result));
+  }
+  form.messages = std::move(out);
+}
+
 // Calls as the assistant's text, and results, in the order of the calls, as the user's messages, for templates without
 // a role for them.
 void tell_results(Form& form) {
@@ -222,10 +254,8 @@ void tell_results(Form& form) {
     i += results.size();
     std::vector<ordered_json> said;
     for (const ordered_json& call : m["tool_calls"]) {
-      const ordered_json& function = call["function"];
-      const std::string name = name_of(function);
-      append_text(m, "Called " + name + " with " + dump(function["arguments"]));
-      if (const auto result = results.take(call)) said.push_back(told(*result, name));
+      tell_call(m, call);
+      if (const auto result = results.take(call)) said.push_back(told(*result, name_of(call["function"])));
     }
     for (const ordered_json& result : results.take_rest()) said.push_back(told(result, ""));
     m.erase("tool_calls");
@@ -241,81 +271,102 @@ void tell_results_by_turns(Form& form) {
 }
 
 // The least first.
-constexpr std::array<void (*)(Form&), 9> kChanges = {
-    fold_later_instructions,        describe_tools,        part_calls,   shorten_ids,          alternate_turns,
-    alternate_without_instructions, fold_all_instructions, tell_results, tell_results_by_turns};
+constexpr std::array<void (*)(Form&), 10> kChanges = {
+    fold_later_instructions,        describe_tools,        part_calls, shorten_ids,  alternate_turns,
+    alternate_without_instructions, fold_all_instructions, tell_calls, tell_results, tell_results_by_turns};
 
-// One after another, beginning anew after each that changes what is wrong with the prompt.
+// Marks in what a template may leave out: instructions, calls and results. What they say may stand elsewhere in the
+// prompt, and templates take words for themselves out of them (/no_think), so that only a mark shows it.
+std::vector<std::string> mark_parts(ordered_json& messages) {
+  std::vector<std::string> marks;
+  const auto mark = [&](std::string& text, const char* between) {
+    if (text.find_first_not_of(" \t\r\n") == text.npos) return;
+    marks.push_back(random_id("mark"));
+    text += between + marks.back();
+  };
+  for (ordered_json& m : messages) {
+    if (is(m, "system") || is(m, "tool")) mark(m["content"].get_ref<std::string&>(), " ");
+    if (!calls(m)) continue;
+    for (ordered_json& call : m["tool_calls"]) {
+      ordered_json& name = call["function"]["name"];
+      if (name.is_string()) mark(name.get_ref<std::string&>(), "_");
+    }
+  }
+  return marks;
+}
+
+// A form as the template renders it. `wrong`: its refusal, or how many parts it leaves out; empty: nothing.
+struct Rendered {
+  std::optional<std::string> prompt{};
+  std::string wrong{};
+  size_t left_out = 0;
+};
+
 class Search {
  public:
   Search(engine::LanguageModel& model, const engine::RenderOptions& options) : model_(model), options_(options) {}
 
-  // The prompt, if nothing is wrong with it.
-  std::optional<std::string> render(const Form& form) {
+  Rendered render(const Form& form) {
     options_.tools = form.tools.is_null() ? nullptr : &form.tools;
+    Rendered out;
     try {
-      std::string prompt = model_.render(form.messages, options_);
-      if (!loses_instructions(form.messages)) return prompt;
-      wrong_ = "loses instructions";
+      out.prompt = model_.render(form.messages, options_);
     } catch (const Error& e) {
-      wrong_ = e.what();
+      out.wrong = e.what();
+      return out;
     }
-    return std::nullopt;
+    out.left_out = parts_left_out(form.messages);
+    if (out.left_out > 0) out.wrong = std::to_string(out.left_out);
+    return out;
   }
 
-  // Changes `form`.
+  // One change after another, beginning anew after each that changes what is wrong; `form` becomes the one that was
+  // rendered with the least left out.
   std::optional<std::string> find(Form& form) {
     std::array<bool, kChanges.size()> made{};
-    std::string before = wrong_;
-    for (size_t i = 0; i < kChanges.size(); ++i) {
-      Form changed = form;
+    Form now = form;
+    Rendered at = render(now), best = at;
+    for (size_t i = 0; i < kChanges.size() && !at.wrong.empty(); ++i) {
+      Form changed = now;
       if (!made[i]) kChanges[i](changed);
-      if (made[i] || changed == form) continue;
-      const std::optional<std::string> prompt = render(changed);
-      if (!prompt && wrong_ == before) continue;
-      form = std::move(changed);
-      if (prompt) return prompt;
-      before = wrong_;
+      if (made[i] || changed == now) continue;
+      Rendered then = render(changed);
+      if (then.wrong == at.wrong || (at.prompt && then.left_out > at.left_out)) continue;
+      now = std::move(changed);
+      at = std::move(then);
+      if (at.prompt && (!best.prompt || at.left_out < best.left_out)) {
+        best = at;
+        form = now;
+      }
       made[i] = true;
       i = SIZE_MAX;  // from the first again
     }
-    return std::nullopt;
+    return best.prompt;
   }
 
  private:
-  // Does the template leave some out? What they say may stand elsewhere in the prompt, and templates take words for
-  // themselves out of them (/no_think), so that only a mark shows it.
-  bool loses_instructions(ordered_json messages) {
-    constexpr const char* kAround = " \t\r\n";
-    std::vector<std::string> marks;
-    for (ordered_json& m : messages) {
-      auto& text = m["content"].get_ref<std::string&>();
-      if (!is(m, "system") || text.find_first_not_of(kAround) == text.npos) continue;
-      marks.push_back(random_id("instructions-"));
-      text += " " + marks.back();
-    }
-    if (marks.empty()) return false;
+  size_t parts_left_out(ordered_json messages) {
+    const std::vector<std::string> marks = mark_parts(messages);
+    if (marks.empty()) return 0;
     try {
       const std::string prompt = model_.render(messages, options_);
-      return std::ranges::any_of(marks, [&](const std::string& mark) { return prompt.find(mark) == prompt.npos; });
+      return static_cast<size_t>(
+          std::ranges::count_if(marks, [&](const std::string& mark) { return prompt.find(mark) == prompt.npos; }));
     } catch (const Error&) {  // of the marks alone
-      return false;
+      return 0;
     }
   }
 
   engine::LanguageModel& model_;
   engine::RenderOptions options_;
-  std::string wrong_;
 };
 
 }  // namespace
 
 std::string render_in_form(engine::LanguageModel& model, ordered_json& messages, ordered_json& tools,
                            const engine::RenderOptions& options) {
-  Search search(model, options);
   Form form{messages, tools};
-  std::optional<std::string> prompt = search.render(form);
-  if (!prompt) prompt = search.find(form);
+  const std::optional<std::string> prompt = Search(model, options).find(form);
   if (prompt) {
     messages = std::move(form.messages);
     tools = std::move(form.tools);

@@ -49,7 +49,7 @@ const ordered_json* function_of(const ordered_json& tools, const std::string& na
 
 io::ParameterForm form_of(const ordered_json& tools, const std::string& name, const std::string& key) {
   const ordered_json* f = function_of(tools, name);
-  return f && f->contains("parameters") ? io::parameter_form((*f)["parameters"], key) : io::ParameterForm::json;
+  return f && f->contains("parameters") ? io::parameter_form((*f)["parameters"], key) : io::ParameterForm::unknown;
 }
 
 // JSON without the spaces between its parts. Its numbers keep their digits, which a double may have no room for.
@@ -220,6 +220,7 @@ bool ToolCallStream::read_key() {
   const io::ParameterForm form = form_of(tools_, name_, key);
   value_kind_ = form == io::ParameterForm::text            ? Value::string
                 : form == io::ParameterForm::optional_text ? Value::nullable
+                : form == io::ParameterForm::unknown       ? Value::unknown
                                                            : Value::other;
   const bool first = keys_.empty();
   if (!keys_.insert(key).second) {
@@ -239,7 +240,8 @@ bool ToolCallStream::read_key() {
 
 void ToolCallStream::watch_strings(std::string_view text) {
   for (const char ch : text) {
-    if (value_.empty()) json_value_ = ch == '"' || (value_kind_ == Value::other && (ch == '{' || ch == '['));
+    if (value_.empty() && value_kind_ != Value::unknown)
+      json_value_ = ch == '"' || (value_kind_ == Value::other && (ch == '{' || ch == '['));
     if (in_string() && ch == '\n') json_value_ = false;
     if (json_value_) quotes_.push(ch);
     value_ += ch;
@@ -258,12 +260,23 @@ bool ToolCallStream::read_again() {
 // A value without the line breaks next to its tags.
 void ToolCallStream::put_value(std::string_view text) {
   if (!text.empty() && !std::exchange(value_begun_, true) && text.starts_with('\n')) text.remove_prefix(1);
-  if (value_kind_ == Value::other || value_kind_ == Value::nullable) watch_strings(text);
-  if (value_kind_ == Value::nullable && !kNull.starts_with(value_) && !value_.starts_with('"')) {
+  if (value_kind_ == Value::string || value_kind_ == Value::dropped) return put_text(text);
+  watch_strings(text);
+  if (is_plain_text()) {
     value_kind_ = Value::string;
     put(Kind::arguments, "\"");
-    text = value_;
+    put_text(value_);
   }
+}
+
+// What may be null or text can only be text.
+bool ToolCallStream::is_plain_text() const {
+  const bool may_be_null = kNull.starts_with(value_);
+  return (value_kind_ == Value::unknown && !may_be_null) ||
+         (value_kind_ == Value::nullable && !may_be_null && !value_.starts_with('"'));
+}
+
+void ToolCallStream::put_text(std::string_view text) {
   if (value_kind_ != Value::string) return;
   std::string escaped;
   append_json_escaped(text, escaped);
@@ -304,7 +317,7 @@ bool ToolCallStream::read_value() {
 
 void ToolCallStream::end_parameter() {
   if (value_kind_ == Value::string) put(Kind::arguments, "\"");
-  if (value_kind_ == Value::other || value_kind_ == Value::nullable) put(Kind::arguments, json_of(value_));
+  if (value_kind_ != Value::string && value_kind_ != Value::dropped) put(Kind::arguments, json_of(value_));
 }
 
 // Between the calls of a list.

@@ -7,7 +7,7 @@
 // text. From its name on its arguments are passed on as they come: JSON without the white space between values, or the
 // values of Nemotron's form, which are text: those that the schema calls strings, or strings or null, piece by piece,
 // others when they are complete, as numbers, booleans or objects where they are JSON, whose strings may hold the form's
-// own tags. Missing closing tags are tolerated at the end of a line. Since any answer in JSON looks like Llama 3's
+// own tags. A parameter that the schema does not have is text, unless it is `null`, as in vLLM's reader. Missing closing tags are tolerated at the end of a line. Since any answer in JSON looks like Llama 3's
 // form, that one is read only where `bare` says that the model writes it, at the beginning of the answer, and only as
 // calls of functions that are offered.
 #pragma once
@@ -66,6 +66,8 @@ class ToolCallStream {
   void put(AnswerPiece::Kind kind, std::string_view text);
   void put_content(std::string_view text);
   void put_value(std::string_view text);
+  void put_text(std::string_view text);
+  bool is_plain_text() const;
   bool in_string() const { return json_value_ && quotes_.inside; }
   void watch_strings(std::string_view text);
   bool read_again();
@@ -89,8 +91,8 @@ class ToolCallStream {
   // Nemotron's form.
   std::string name_, value_;
   std::set<std::string> keys_;  // a second value of one is dropped
-  // `nullable`: null or a string, and what has come may be the beginning of either.
-  enum class Value : uint8_t { string, nullable, other, dropped } value_kind_ = Value::other;
+  // `nullable` and `unknown`: null or a string, and what has come may be the beginning of either.
+  enum class Value : uint8_t { string, nullable, unknown, other, dropped } value_kind_ = Value::other;
   bool value_begun_ = false;
   Quotes quotes_;                      // of a value that may be JSON
   bool json_value_ = false;            // it may: it begins as JSON does, and no string of it holds a line break

@@ -185,6 +185,8 @@ TEST(ToolCalls, OptionalTextComesWhileItIsGenerated) {
   }
 }
 
+constexpr const char* kAnything = R"({"properties": {"d": {}}})";
+
 ParsedAnswer call_of(const std::string& parameters, const std::string& value) {
   const ordered_json function = {{"name", "f"}, {"parameters", ordered_json::parse(parameters)}};
   return parse_tool_calls(
@@ -205,15 +207,29 @@ TEST(ToolCalls, StringsAreTextHoweverTheSchemaSaysSo) {
   for (const char* schema :
        {R"({"properties": {"d": {"type": ["string", "integer"]}}})", R"({"properties": {"d": {"$ref": "#/nowhere"}}})",
         R"({"properties": {"d": {"$ref": "#/properties/d"}}})", R"({"properties": {"d": {"type": 5, "enum": 5}}})",
-        R"({"properties": {"d": {"allOf": [{"$ref": "#/properties/d"}, {"$ref": "#/properties/d"}]}}})", "5", "{}"})
+        R"({"properties": {"d": {"allOf": [{"$ref": "#/properties/d"}, {"$ref": "#/properties/d"}]}}})",
+        R"({"additionalProperties": true})", kAnything})
     EXPECT_EQ(call_of(schema, "123").calls[0].arguments, R"({"d":123})") << schema;
+}
+
+// As vLLM's readers have it: nothing says that it is a number, a list or a word of Python.
+TEST(ToolCalls, ParametersThatTheSchemaDoesNotHaveAreText) {
+  for (const char* schema : {R"({"properties": {"other": {"type": "integer"}}})", "{}", "5",
+                             R"({"properties": {}, "additionalProperties": false})"}) {
+    for (const char* value : {"123", "None", "True", "nul", "nullify", "", "[1, 2]", "\"quoted\"", "{\"a\": \"</x>\"}"})
+      EXPECT_EQ(call_of(schema, value).calls[0].arguments, ordered_json({{"d", value}}).dump()) << schema;
+    EXPECT_EQ(call_of(schema, "null").calls[0].arguments, R"({"d":null})") << schema;
+    EXPECT_EQ(call_of(schema, "\"</parameter>").calls[0].arguments, R"({"d":"\""})") << schema;
+  }
+  EXPECT_EQ(parse_tool_calls("<tool_call><function=f><parameter=d>5</parameter>", {}).calls[0].arguments,
+            R"({"d":"5"})");
 }
 
 TEST(ToolCalls, NumbersKeepTheirDigits) {
   for (const char* value : {"12345678901234567890", "-123456789012345678901234567890", "0.10000000000000000000001",
                             R"([18446744073709551617,{"a":1.50}])"})
-    EXPECT_EQ(call_of("{}", value).calls[0].arguments, "{\"d\":" + std::string(value) + "}");
-  EXPECT_EQ(call_of("{}", " [1, {\"a b\": \" c, \\\" d\"}] ").calls[0].arguments, R"({"d":[1,{"a b":" c, \" d"}]})");
+    EXPECT_EQ(call_of(kAnything, value).calls[0].arguments, "{\"d\":" + std::string(value) + "}");
+  EXPECT_EQ(call_of(kAnything, " [1, {\"a b\": \" c, \\\" d\"}] ").calls[0].arguments, R"({"d":[1,{"a b":" c, \" d"}]})");
 }
 
 TEST(ToolCalls, StringsOfJsonMayHoldTags) {
@@ -226,11 +242,11 @@ TEST(ToolCalls, StringsOfJsonMayHoldTags) {
             R"({"d":{"z":")" + std::string(100, '[') + "\"}}");
   // A string that is not ended is none, and its tags are tags.
   EXPECT_EQ(call_of(object, R"({"z": "a</parameter><parameter=e>5</parameter>)").calls[0].arguments,
-            R"({"d":"{\"z\": \"a","e":5})");
+            R"({"d":"{\"z\": \"a","e":"5"})");
   EXPECT_EQ(parse_tool_calls("<tool_call><function=f><parameter=d>\"a</parameter><parameter=e>5</parameter>", {})
                 .calls[0]
                 .arguments,
-            R"({"d":"\"a","e":5})");
+            R"({"d":"\"a","e":"5"})");
 }
 
 TEST(ToolCalls, WhatIsCutIsNotComplete) {

@@ -199,6 +199,9 @@ class OpenAI(Clients):
         texts = [e for e in events if e.type == "response.output_text.delta"]
         self.assertEqual("".join(e.delta for e in texts), "42")
         self.assertTrue(all(e.logprobs == [] for e in texts))
+        scored = self.openai.responses.create(model="tiny", input=SUM, include=["message.output_text.logprobs"], top_logprobs=1,
+                                              reasoning={"effort": "none"}).output[0].content[0]
+        self.assertEqual("".join(t.token for t in scored.logprobs), scored.text)
         self.assertEqual(events[-1].response.output_text, "42")
         reasoning = "".join(e.delta for e in events if e.type == "response.reasoning_text.delta")
         self.assertEqual(reasoning, whole.output[0].content[0].text)
