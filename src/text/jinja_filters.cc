@@ -263,7 +263,7 @@ class Picker {
   }
 
  private:
-  Value folded(Value v) const { return fold_case_ && v.is(Kind::text) ? Value(to_lower(v.str())) : v; }
+  Value folded(const Value& v) const { return fold_case_ && v.is(Kind::text) ? Value(to_lower(v.str())) : v; }
   bool fold_case_, many_;
   Value fallback_;
   Values paths_;
