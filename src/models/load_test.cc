@@ -183,6 +183,16 @@ TEST_F(Load, UnknownQuantisation) {
   expect_says(error_of([&] { load(); }), {"quant_method", "gptq", "modelopt or compressed-tensors"});
 }
 
+TEST_F(Load, EveryEndTokenOfBothFilesCounts) {
+  nlohmann::json config = hybrid();
+  config["eos_token_id"] = 2;
+  write(config, tensors_of(hybrid()));
+  write("generation_config.json", R"({"eos_token_id": [2, 11]})");
+  EXPECT_EQ(load()->config().eos, (std::vector<int64_t>{2, 11}));
+  write("generation_config.json", R"({"eos_token_id": -1})");
+  EXPECT_EQ(load()->config().eos, std::vector<int64_t>{2});
+}
+
 TEST_F(Load, TemplatesOfOtherNamesAreCopied) {
   const auto to = folder_ / "to";
   std::filesystem::create_directories(folder_ / "from/additional_chat_templates");
@@ -195,16 +205,6 @@ TEST_F(Load, TemplatesOfOtherNamesAreCopied) {
   copy_companions(folder_ / "from", to);
   EXPECT_EQ(std::filesystem::file_size(to / "additional_chat_templates/tool_use.jinja"), 1u);
   EXPECT_FALSE(std::filesystem::exists(to / "additional_chat_templates/notes.txt"));
-}
-
-TEST_F(Load, EveryEndTokenOfBothFilesCounts) {
-  nlohmann::json config = hybrid();
-  config["eos_token_id"] = 2;
-  write(config, tensors_of(hybrid()));
-  write("generation_config.json", R"({"eos_token_id": [2, 11]})");
-  EXPECT_EQ(load()->config().eos, (std::vector<int64_t>{2, 11}));
-  write("generation_config.json", R"({"eos_token_id": -1})");
-  EXPECT_EQ(load()->config().eos, std::vector<int64_t>{2});
 }
 
 }  // namespace
