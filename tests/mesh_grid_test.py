@@ -113,7 +113,7 @@ class Eights(GridCase):
         self.compare(("2,4,1,1", "4,1,2,1"))
 
     def test_one_rank_adds_a_bias(self):
-        self.write({**self.config, "mlp_bias": True, "mamba_proj_bias": True})
+        self.write({**self.config, "attention_bias": True, "use_bias": True})
         self.compare(("1,2,1,1", "1,4,2,1"))
 
     @unittest.skipUnless(ALL, "only with --all")

@@ -20,13 +20,14 @@ using nlohmann::ordered_json;
 
 constexpr size_t kFileMax = size_t{32} << 20;
 
-ordered_json read_array(const std::filesystem::path& path, const char* expected) {
+ordered_json read_array(const std::filesystem::path& path, const char* expected, bool digits = false) {
   const std::string name = path.string();
   std::error_code none;
   if (name != "-" && !std::filesystem::exists(path, none))
     fail(printable(name), {.what = "is missing", .expected = expected});
   const std::string text = sys::read_file(path, kFileMax);
-  ordered_json list = io::parse_ordered(text, printable(name), expected);
+  ordered_json list =
+      io::parse_ordered(text, printable(name), expected, {.keys = io::kOrderedKeysMax, .digits = digits});
   if (!list.is_array()) fail(printable(name), {.what = "is not an array", .expected = expected});
   return list;
 }
@@ -68,7 +69,7 @@ bool is_function(const ordered_json& t) {
 
 ordered_json read_messages(const std::filesystem::path& path) {
   constexpr const char* kExpected = R"([{"role": "user", "content": "..."}, ...])";
-  ordered_json messages = read_array(path, kExpected);
+  ordered_json messages = read_array(path, kExpected, true);
   if (messages.empty()) fail(printable(path.string()), {.what = "holds no message", .expected = kExpected});
   for (ordered_json& m : messages) {
     if (m.is_object() && m.contains("content")) join_parts(m["content"]);

@@ -52,7 +52,7 @@ std::tm clock_of(const std::string& iso) {
 }
 
 ordered_json read_object(const std::string& text, const std::string& where) {
-  ordered_json parsed = io::parse_ordered(text, where, kInput);
+  ordered_json parsed = io::parse_ordered(text, where, kInput, {.keys = io::kOrderedKeysMax, .digits = true});
   if (!parsed.is_object())
     fail(where, {.what = "is not a JSON object", .got = printable(text, 60), .expected = kInput});
   return parsed;

@@ -1,5 +1,6 @@
 #include "engine/language_model.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -180,7 +181,7 @@ SamplingOptions sampling_of(const io::ModelPath& path, const SamplingOptions& ot
   if (path.is_gguf()) {
     const io::Gguf gguf(path.weights);
     s.temperature = gguf.number_of("general.sampling.temp").value_or(s.temperature);
-    s.top_k = gguf.int_of("general.sampling.top_k").value_or(s.top_k);
+    s.top_k = std::max<int64_t>(gguf.int_of("general.sampling.top_k").value_or(s.top_k), 0);
     s.top_p = gguf.number_of("general.sampling.top_p").value_or(s.top_p);
     s.min_p = gguf.number_of("general.sampling.min_p").value_or(s.min_p);
     s.repeat_penalty = gguf.number_of("general.sampling.penalty_repeat").value_or(s.repeat_penalty);
@@ -191,7 +192,7 @@ SamplingOptions sampling_of(const io::ModelPath& path, const SamplingOptions& ot
   const io::Json json = io::Json::read(file);
   const bool draws = json.bool_of({"do_sample"}).value_or(json.get({"temperature"}).has_value());
   if (draws) s.temperature = json.number_of({"temperature"}, {0, 100}).value_or(1.0);
-  s.top_k = json.int_of({"top_k"}, {0, 1 << 24}).value_or(s.top_k);
+  s.top_k = std::max<int64_t>(json.int_of({"top_k"}, {-1, 1 << 24}).value_or(s.top_k), 0);  // -1: of all
   s.top_p = json.number_of({"top_p"}, {0, 1}).value_or(s.top_p);
   s.min_p = json.number_of({"min_p"}, {0, 1}).value_or(s.min_p);
   s.repeat_penalty = json.number_of({"repetition_penalty"}, {0.01, 100}).value_or(s.repeat_penalty);

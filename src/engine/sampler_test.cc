@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "core/philox.h"
+#include "engine/language_model.h"
 #include "engine/ranking.h"
 #include "support/error_of.h"
+#include "support/folder.h"
 
 namespace braid::engine {
 namespace {
@@ -29,6 +31,18 @@ std::set<int32_t> support(const std::vector<float>& logits, const SamplingOption
   std::set<int32_t> ids;
   for (const auto& entry : draws(logits, options, 400)) ids.insert(entry.first);
   return ids;
+}
+
+TEST(SamplingOf, GenerationConfigsSayAllByMinusOne) {
+  const braid::support::Folder folder;
+  const io::ModelPath path{.name = "x", .folder = folder.path(), .weights = folder.path()};
+  folder.write("generation_config.json", R"({"top_k": -1, "top_p": 0.5})");
+  EXPECT_EQ(sampling_of(path, {.top_k = 7}).top_k, 0);
+  EXPECT_EQ(sampling_of(path, {.top_k = 7}).top_p, 0.5);
+  folder.write("generation_config.json", R"({"top_k": 4})");
+  EXPECT_EQ(sampling_of(path, {.top_k = 7}).top_k, 4);
+  folder.write("generation_config.json", R"({"top_k": -2})");
+  EXPECT_NE(braid::support::error_of([&] { sampling_of(path, {}); }).find("top_k"), std::string::npos);
 }
 
 TEST(Sampler, GreedyTakesTheLowestIdOfATie) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <limits>
@@ -337,6 +338,8 @@ std::optional<int64_t> Gguf::int_of(std::string_view key) const {
 }
 std::optional<double> Gguf::number_of(std::string_view key) const {
   const double* value = get<double>(key, "a number");
+  if (value && !std::isfinite(*value))
+    fail(where_, {.what = printable(key) + " is not finite", .got = fmt::format("{}", *value), .expected = "a number"});
   return value ? std::optional(*value) : std::nullopt;
 }
 std::optional<bool> Gguf::bool_of(std::string_view key) const {

@@ -53,7 +53,7 @@ class Gguf {
 
   // nullopt when the key is absent; Error when its value has another type.
   std::optional<int64_t> int_of(std::string_view key) const;
-  std::optional<double> number_of(std::string_view key) const;
+  std::optional<double> number_of(std::string_view key) const;  // a finite one
   std::optional<bool> bool_of(std::string_view key) const;
   std::optional<std::string> string_of(std::string_view key) const;
   // A list, or one number that stands for all `count` entries. Error when a list has another length.

@@ -16,6 +16,7 @@ namespace {
 using Value = nlohmann::json;
 using nlohmann::ordered_json;
 
+constexpr uint8_t kDigits = 1;  // subtype of binary values, of which JSON has none
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Constant {
@@ -83,7 +84,8 @@ class Builder {
   bool number_unsigned(uint64_t value) { return add(value); }
   bool number_float(double value, const std::string& text) {
     const bool whole = text.find_first_not_of("-0123456789") == text.npos;
-    return whole && limits_.digits ? add(text) : add(value);
+    if (!whole || !limits_.digits) return add(value);
+    return add(Node::binary(std::vector<uint8_t>(text.begin(), text.end()), kDigits));
   }
   bool binary(typename Node::binary_t&) { return false; }
   bool string(std::string& value) {
@@ -218,8 +220,42 @@ Node build(std::string_view text, const Constants& constants, const std::string&
 
 }  // namespace
 
+std::optional<std::string> digits_of(const ordered_json& json) {
+  if (!json.is_binary() || json.get_binary().subtype() != kDigits) return std::nullopt;
+  return std::string(json.get_binary().begin(), json.get_binary().end());
+}
+
+namespace {
+
+bool has_digits(const ordered_json& json) {
+  return json.is_structured() ? std::any_of(json.begin(), json.end(), has_digits) : json.is_binary();
+}
+
+// What nlohmann-json cannot print: on one line.
+void print_digits(const ordered_json& json, std::string& out) {
+  const auto text = [](const ordered_json& value) {
+    return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  };
+  if (!json.is_structured()) {
+    out += digits_of(json).value_or(json.is_binary() ? "null" : text(json));
+    return;
+  }
+  out += json.is_object() ? '{' : '[';
+  for (bool first = true; const auto& [key, value] : json.items()) {
+    if (!std::exchange(first, false)) out += ',';
+    if (json.is_object()) out += text(key) + ':';
+    print_digits(value, out);
+  }
+  out += json.is_object() ? '}' : ']';
+}
+
+}  // namespace
+
 std::string dumped(const ordered_json& json, int indent) {
-  return json.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+  if (!has_digits(json)) return json.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+  std::string out;
+  print_digits(json, out);
+  return out;
 }
 
 ordered_json parse_ordered(std::string_view text, const std::string& where, const std::string& expected,

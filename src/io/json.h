@@ -23,7 +23,7 @@ struct JsonLimits {
   int64_t values = int64_t{4} << 20;  // bounds the memory of [[],[],...]; the largest vocabularies have 0.3 M
   int64_t string_bytes = int64_t{16} << 20;
   int64_t keys = int64_t{4} << 20;  // of one object
-  bool digits = false;              // integers beyond 64 bits become their text: as doubles they would lose digits
+  bool digits = false;  // integers beyond 64 bits keep their digits (ordered_json.h), as doubles they lose them
 };
 
 struct IntRange {

@@ -108,8 +108,12 @@ TEST_F(JsonTest, OrderedObjectsKeepTheirOrder) {
   EXPECT_EQ(parse_ordered(text, "x"), nlohmann::ordered_json::parse(text));
   EXPECT_EQ(parse_ordered(text, "x").dump(), R"({"z":[],"a":{"y":"é","b":{}}})");
   const JsonLimits digits{.digits = true};
-  EXPECT_EQ(parse_ordered("[12345678901234567890123, 1e30, -5]", "x", {}, digits).dump(),
-            R"(["12345678901234567890123",1e+30,-5])");
+  const auto large = parse_ordered("[12345678901234567890123, 1e30, -5, -98765432109876543210]", "x", {}, digits);
+  EXPECT_EQ(digits_of(large[0]), "12345678901234567890123");
+  EXPECT_EQ(digits_of(large[3]), "-98765432109876543210");
+  EXPECT_FALSE(digits_of(large[1]) || digits_of(large[2]));
+  EXPECT_EQ(dumped({{"a", large}, {"b\n", {{"c", "é"}}}}),
+            R"({"a":[12345678901234567890123,1e+30,-5,-98765432109876543210],"b\n":{"c":"é"}})");
   EXPECT_TRUE(parse_ordered("12345678901234567890123", "x").is_number_float());
   EXPECT_EQ(parse_ordered(R"({"__float__": "Infinity"})", "x").dump(), R"({"__float__":"Infinity"})");  // not a number
 }

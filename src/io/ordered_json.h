@@ -17,6 +17,9 @@ inline constexpr int64_t kOrderedKeysMax = 5000;  // of one object, which is sea
 nlohmann::ordered_json parse_ordered(std::string_view text, const std::string& where, const std::string& expected = {},
                                      JsonLimits limits = {.keys = kOrderedKeysMax});
 
+// The digits of a whole number beyond 64 bits, which JsonLimits::digits kept; nothing for any other value.
+std::optional<std::string> digits_of(const nlohmann::ordered_json& json);
+
 // On one line, or indented; what is not UTF-8 in its strings (paths hold any bytes) is replaced.
 std::string dumped(const nlohmann::ordered_json& json, int indent = -1);
 

@@ -154,6 +154,7 @@ TEST_F(Parts, OfStagesAreAllLayersOnce) {
 TEST_F(Parts, HaveABiasOfOutputsOnce) {
   nlohmann::json config = hybrid();
   config["mlp_bias"] = true;
+  config["layers_block_type"] = {"mamba", "mlp", "attention", "mlp"};
   write(config, tensors_of(config));
   const std::string name = "backbone.layers.3.mixer.down_proj.bias";
   const auto whole = load();

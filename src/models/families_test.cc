@@ -73,6 +73,31 @@ TEST(NemotronH, TheClampOfDtIsItsLimit) {
   EXPECT_FLOAT_EQ(part<nn::Mamba2Spec>(read(c), 0).dt_max, 0.5f);
 }
 
+TEST(NemotronH, UseBiasDecidesTheBiasesOfMamba) {
+  Object c = hybrid();
+  const auto biases = [&] { return part<nn::Mamba2Spec>(read(c), 0).proj_bias; };
+  EXPECT_FALSE(biases());
+  c["use_bias"] = true;
+  EXPECT_TRUE(biases());
+  c["mamba_proj_bias"] = false;
+  EXPECT_TRUE(biases());
+  c["use_bias"] = false;
+  c["mamba_proj_bias"] = true;
+  EXPECT_FALSE(biases());
+}
+
+TEST(NemotronH, BiasesOfExpertsAreRefused) {
+  Object c = hybrid();
+  c["mlp_bias"] = true;
+  EXPECT_NE(refusal(c).find("mlp_bias is not supported; got true; expected false"), std::string::npos) << refusal(c);
+  c["layers_block_type"] = "M*-";
+  EXPECT_TRUE(part<nn::MlpSpec>(read(c), 2).bias);
+  c["mlp_hidden_act"] = "silu";
+  EXPECT_EQ(part<nn::MlpSpec>(read(c), 2).act, Act::silu);
+  c["num_nextn_predict_layers"] = 1;  // a block with experts
+  EXPECT_NE(refusal(c).find("mlp_hidden_act is not supported here"), std::string::npos) << refusal(c);
+}
+
 TEST(NemotronH, WidthsOfDenseLayersMayBeAList) {
   Object c = hybrid();
   c["layers_block_type"] = {"mamba", "mlp", "attention", "mlp"};
@@ -216,8 +241,17 @@ TEST(Llama, RopeInItsForms) {
                               {"original_max_position_embeddings", 64}}}});
   EXPECT_EQ(llama3.options.scaling, RopeScaling::llama3);
   EXPECT_EQ(llama3.options.original_max_position_embeddings, 64);
-  EXPECT_EQ(rope({{"partial_rotary_factor", 0.5}}).dim, 4);
+  // As transformers: without scaling Llama's code does not read the factor, with it the parts would not fit together.
+  EXPECT_EQ(rope({{"partial_rotary_factor", 0.5}}).dim, 8);
+  EXPECT_EQ(rope({{"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}}).dim, 8);
+  EXPECT_EQ(rope({{"rotary_dim", 4}}).dim, 4);  // of a GGUF file
   Object c = dense("llama");
+  c["rope_scaling"] = {{"type", "linear"}, {"factor", 4}, {"partial_rotary_factor", 0.5}};
+  EXPECT_NE(refusal(c).find("rope_scaling.partial_rotary_factor is not supported"), std::string::npos) << refusal(c);
+  c["rope_scaling"].erase("partial_rotary_factor");
+  c["partial_rotary_factor"] = 0.5;
+  EXPECT_NE(refusal(c).find("partial_rotary_factor is not supported"), std::string::npos) << refusal(c);
+  c.erase("partial_rotary_factor");
   c["rope_scaling"] = {{"rope_type", "yarn"}};
   EXPECT_NE(refusal(c).find("yarn"), std::string::npos);
 }
@@ -244,13 +278,51 @@ TEST(Qwen3, SomeLayersStayDense) {
   EXPECT_FALSE(part<nn::AttentionSpec>(read(dense("llama")), 0).qk_norm);
 }
 
+// transformers' code of Qwen3 takes the windows of layer_types, without them those from max_window_layers on, and that
+// of Qwen3-MoE gives every layer one.
+TEST(Qwen3, SlidingWindowsAreRefused) {
+  Object c = dense("qwen3");
+  c.update({{"use_sliding_window", true}, {"sliding_window", 16}, {"max_window_layers", 1}});
+  EXPECT_NE(refusal(c).find("use_sliding_window is not supported; got true; expected false; try"), std::string::npos);
+  c["max_window_layers"] = 2;  // of two
+  EXPECT_EQ(refusal(c), "");
+  c["max_window_layers"] = 1;
+  c["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_EQ(refusal(c), "");
+  c["layer_types"][1] = "sliding_attention";
+  EXPECT_NE(refusal(c).find("layer_types[1] is not supported; got \"sliding_attention\"; expected full_attention"),
+            std::string::npos)
+      << refusal(c);
+  c.erase("layer_types");
+  c["sliding_window"] = nullptr;
+  EXPECT_EQ(refusal(c), "");
+  c.erase("sliding_window");  // 4096 in transformers
+  EXPECT_NE(refusal(c), "");
+  Object sparse = dense("qwen3_moe");
+  sparse.update({{"num_experts", 6}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 12}});
+  EXPECT_EQ(refusal(sparse), "");
+  sparse.update({{"use_sliding_window", true}, {"sliding_window", 16}, {"max_window_layers", 9}});
+  EXPECT_NE(refusal(sparse).find("use_sliding_window"), std::string::npos);
+  sparse["use_sliding_window"] = false;
+  sparse["hidden_act"] = "gelu";
+  EXPECT_NE(refusal(sparse).find("hidden_act is not supported here; got \"gelu\"; expected silu"), std::string::npos);
+}
+
 TEST(Nemotron, HalfRotaryAndOnePlusWeight) {
   Object c = dense("nemotron");
   const Config plain = read(c);
   EXPECT_EQ(plain.norm, NormKind::layer_plus_one);
   EXPECT_EQ(plain.rope->dim, 4);
   EXPECT_FALSE(part<nn::MlpSpec>(plain, 0, 1).gated);
+  // The default holds as well where the factor is the one thing that rope_parameters do not say.
+  c["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 10000.0}};
+  EXPECT_EQ(read(c).rope->dim, 4);
+  c["rope_parameters"]["partial_rotary_factor"] = 1.0;
+  EXPECT_EQ(read(c).rope->dim, 8);
+  c.erase("rope_parameters");
   c["partial_rotary_factor"] = 0.25;
+  EXPECT_EQ(read(c).rope->dim, 2);
+  c["rope_parameters"] = {{"rope_type", "default"}};
   EXPECT_EQ(read(c).rope->dim, 2);
 }
 
@@ -296,6 +368,13 @@ TEST(Gpt2, ItsOwnSpellings) {
   EXPECT_EQ(part<nn::MlpSpec>(read_back, 0, 1).width, 128);
   EXPECT_TRUE(read_back.tied);
   EXPECT_EQ(read_back.positions_max, 50);
+  for (const auto& [key, usual] : {std::pair{"scale_attn_weights", true}, {"scale_attn_by_inverse_layer_idx", false}}) {
+    c[key] = usual;
+    EXPECT_EQ(refusal(c), "");
+    c[key] = !usual;
+    EXPECT_NE(refusal(c).find(fmt::format("{} is not supported", key)), std::string::npos) << refusal(c);
+    c.erase(key);
+  }
   c["n_head"] = 5;
   EXPECT_NE(refusal(c).find("n_head"), std::string::npos);
 }
@@ -363,6 +442,10 @@ TEST(Config, EndTokensAreOneOrMany) {
   EXPECT_EQ(read(c).eos, std::vector<int64_t>{2});
   c["eos_token_id"] = {2, 8, 9};
   EXPECT_EQ(read(c).eos, (std::vector<int64_t>{2, 8, 9}));
+  c["eos_token_id"] = -1;  // none
+  EXPECT_TRUE(read(c).eos.empty());
+  c["eos_token_id"] = {-1, 8};
+  EXPECT_EQ(read(c).eos, std::vector<int64_t>{8});
   EXPECT_FALSE(read(c).bos);
   c["bos_token_id"] = 1;
   EXPECT_EQ(read(c).bos, 1);

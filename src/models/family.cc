@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "sys/error.h"
 
@@ -107,18 +108,51 @@ double number_or(const io::Json& json, io::Keys keys, io::NumberRange range, dou
 }
 bool bool_or(const io::Json& json, io::Keys keys, bool otherwise) { return json.bool_of(keys).value_or(otherwise); }
 
-nn::RopeSpec read_rope(const io::Json& json, int64_t head_dim) {
+void need_usual(const io::Json& json, std::initializer_list<Usual> usual, const std::string& hint) {
+  const auto refuse = [&](const Usual& u, std::string expected) {
+    json.need({u.key}).refuse("is not supported", std::move(expected), hint);
+  };
+  for (const Usual& u : usual) {
+    if (const auto* flag = std::get_if<bool>(&u.value)) {
+      if (bool_or(json, {u.key}, *flag) != *flag) refuse(u, *flag ? "true" : "false");
+    } else if (const auto* number = std::get_if<double>(&u.value)) {
+      if (json.number_of({u.key}).value_or(*number) != *number) refuse(u, fmt::format("{}", *number));
+    } else {
+      const std::string text(std::get<std::string_view>(u.value));
+      if (json.string_of({u.key}).value_or(text) != text) refuse(u, text);
+    }
+  }
+}
+
+void need_absent(const io::Json& json, std::initializer_list<std::string_view> keys, const std::string& hint) {
+  for (const std::string_view key : keys) {
+    const auto value = json.get({key});
+    if (value && !(value->is_array() && value->items().empty())) value->refuse("is not supported", "null", hint);
+  }
+}
+
+nn::RopeSpec read_rope(const io::Json& json, int64_t head_dim, std::optional<double> partial) {
   constexpr io::NumberRange kPositive{1e-6, 1e12};
   // transformers 5 has everything in rope_parameters; older versions have the base next to rope_scaling.
   const auto params = json.get({"rope_parameters", "rope_scaling"});
   const io::Json& inner = params ? *params : json;
   nn::RopeSpec rope;
-  const double partial = number_or(inner, {"partial_rotary_factor"}, {0.01, 1},
-                                   number_or(json, {"partial_rotary_factor", "rope_percent"}, {0.01, 1}, 1.0));
-  rope.dim = static_cast<int64_t>(static_cast<double>(head_dim) * partial) / 2 * 2;
+  const std::string type = inner.string_of({"rope_type", "type"}).value_or("default");
+  const double part =
+      number_or(inner, {"partial_rotary_factor"}, {0.01, 1},
+                number_or(json, {"partial_rotary_factor", "rope_percent"}, {0.01, 1}, partial.value_or(1)));
+  if (partial) {
+    rope.dim = static_cast<int64_t>(static_cast<double>(head_dim) * part) / 2 * 2;
+  } else {
+    // Scaled frequencies of a part do not fit the heads, in transformers neither; those without scaling ignore it.
+    if (part != 1 && type != "default")
+      (inner.get({"partial_rotary_factor"}) ? inner : json)
+          .need({"partial_rotary_factor", "rope_percent"})
+          .refuse("is not supported with scaled RoPE", "1");
+    rope.dim = int_or(json, {kRotaryDim}, {2, head_dim}, head_dim) / 2 * 2;
+  }
   RopeOptions& o = rope.options;
   o.theta = number_or(inner, {"rope_theta"}, kPositive, number_or(json, {"rope_theta"}, kPositive, 10000.0));
-  const std::string type = inner.string_of({"rope_type", "type"}).value_or("default");
   if (type == "default") return rope;
   o.factor = number_or(inner, {"factor"}, kPositive, 1.0);
   if (type == "linear") {
@@ -138,10 +172,14 @@ Act read_act(const io::Json& json, io::Keys keys, Act otherwise) {
   const auto name = json.string_of(keys);
   if (!name) return otherwise;
   if (*name == "relu2") return Act::relu2;
-  if (*name == "silu") return Act::silu;
+  if (*name == "silu" || *name == "swish") return Act::silu;
   if (*name == "gelu_new" || *name == "gelu_pytorch_tanh") return Act::gelu_tanh;
   if (*name == "gelu") return Act::gelu;
   json.need(keys).refuse("unknown activation", "relu2, silu, gelu or gelu_new");
+}
+
+void need_act(const io::Json& json, io::Keys keys, Act only, const std::string& name) {
+  if (read_act(json, keys, only) != only) json.need(keys).refuse("is not supported here", name);
 }
 
 nn::AttentionSpec read_attention(const io::Json& json, int64_t hidden) {
@@ -160,6 +198,15 @@ nn::AttentionSpec read_attention(const io::Json& json, int64_t hidden) {
   return spec;
 }
 
+void add_ends(const io::Json& json, std::vector<int64_t>& ends) {
+  const auto eos = json.get({"eos_token_id"});
+  if (!eos) return;
+  for (const io::Json& id : eos->is_array() ? eos->items() : std::vector<io::Json>{*eos}) {
+    const int64_t token = id.as_int({std::numeric_limits<int32_t>::min(), Ranges::token.max});
+    if (token >= 0 && std::ranges::find(ends, token) == ends.end()) ends.push_back(token);
+  }
+}
+
 Config read_common(const io::Json& json, const char* family) {
   Config c;
   c.family = family;
@@ -170,13 +217,7 @@ Config read_common(const io::Json& json, const char* family) {
   c.tied = bool_or(json, {"tie_word_embeddings"}, false);
   c.dropout.attention = static_cast<float>(number_or(json, {"attention_dropout"}, {0, 0.99}, 0));
   c.bos = json.int_of({"bos_token_id"}, Ranges::token);
-  if (const auto eos = json.get({"eos_token_id"})) {
-    if (eos->is_array()) {
-      for (const io::Json& id : eos->items()) c.eos.push_back(id.as_int(Ranges::token));
-    } else {
-      c.eos.push_back(eos->as_int(Ranges::token));
-    }
-  }
+  add_ends(json, c.eos);
   return c;
 }
 

@@ -50,6 +50,7 @@ class MetadataReader {
   explicit MetadataReader(const io::Gguf& file) : file_(file), architecture_(gguf_architecture(file)) {}
 
   nlohmann::json config() const {
+    need_usual_attention();
     nlohmann::json config = architecture_.starts_with("nemotron_h") ? nemotron_h()
                             : architecture_ == "deci"               ? deci()
                                                                     : transformer();
@@ -62,6 +63,18 @@ class MetadataReader {
 
  private:
   std::string name(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
+
+  // What llama.cpp would compute differently, or no supported model has.
+  void need_usual_attention() const {
+    if (const auto window = file_.int_of(name("attention.sliding_window")); window.value_or(0) != 0)
+      fail(file_.where(), {.what = name("attention.sliding_window") + " is not supported",
+                           .got = std::to_string(*window),
+                           .expected = "0 or none"});
+    if (const auto scale = file_.number_of(name("attention.scale")); scale.value_or(0) != 0)
+      fail(file_.where(), {.what = name("attention.scale") + " is not supported",
+                           .got = fmt::format("{}", *scale),
+                           .expected = "0 or none"});
+  }
 
   void copy(std::span<const Key> keys, nlohmann::json& config) const {
     for (const Key& key : keys) {
@@ -294,8 +307,7 @@ class MetadataReader {
     const int64_t head = file_.int_of(name("attention.key_length")).value_or(0),
                   rotated = file_.int_of(name("rope.dimension_count")).value_or(0);
     if (head == 0 && rotated > 0) config["head_dim"] = rotated;
-    if (rotated > 0 && rotated < head)
-      config["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head);
+    if (rotated > 0 && rotated < head) config[kRotaryDim] = rotated;
   }
 
   const io::Gguf& file_;

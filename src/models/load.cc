@@ -278,13 +278,7 @@ Config load_config(const io::ModelPath& path) {
   }
   const auto file = path.folder / "generation_config.json";
   if (!std::filesystem::exists(file)) return config;
-  if (const auto eos = io::Json::read(file).get({"eos_token_id"})) {
-    const std::vector<io::Json> ids = eos->is_array() ? eos->items() : std::vector<io::Json>{*eos};
-    for (const io::Json& id : ids) {
-      const int64_t token = id.as_int(Ranges::token);
-      if (std::find(config.eos.begin(), config.eos.end(), token) == config.eos.end()) config.eos.push_back(token);
-    }
-  }
+  add_ends(io::Json::read(file), config.eos);
   return config;
 }
 

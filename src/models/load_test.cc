@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "models/save.h"
 #include "support/models.h"
 
 namespace braid::models {
@@ -241,6 +242,22 @@ TEST_F(Load, EveryEndTokenOfBothFilesCounts) {
   write(config, tensors_of(hybrid()));
   write("generation_config.json", R"({"eos_token_id": [2, 11]})");
   EXPECT_EQ(load()->config().eos, (std::vector<int64_t>{2, 11}));
+  write("generation_config.json", R"({"eos_token_id": -1})");
+  EXPECT_EQ(load()->config().eos, std::vector<int64_t>{2});
+}
+
+TEST_F(Load, TemplatesOfOtherNamesAreCopied) {
+  const auto to = folder_ / "to";
+  std::filesystem::create_directories(folder_ / "from/additional_chat_templates");
+  std::filesystem::create_directory(to);
+  write("from/chat_template.jinja", "a");
+  copy_companions(folder_ / "from", to);
+  EXPECT_TRUE(std::filesystem::exists(to / "chat_template.jinja"));
+  write("from/additional_chat_templates/tool_use.jinja", "b");
+  write("from/additional_chat_templates/notes.txt", "c");
+  copy_companions(folder_ / "from", to);
+  EXPECT_EQ(std::filesystem::file_size(to / "additional_chat_templates/tool_use.jinja"), 1u);
+  EXPECT_FALSE(std::filesystem::exists(to / "additional_chat_templates/notes.txt"));
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ constexpr std::array kCompanions = {"generation_config.json", "tokenizer.json", 
                                     "added_tokens.json",      "vocab.json",          "merges.txt",
                                     "chat_template.json"};
 
+constexpr const char* kTemplates = "additional_chat_templates";  // those of other names
+
 // Through AtomicFile, so that a copy is durable when this returns.
 void copy_across(const fs::path& from, const fs::path& to) {
   const sys::MappedFile source(from);
@@ -67,6 +69,12 @@ void copy_nested(const fs::path& from, const fs::path& to) {
 void copy_companions(const fs::path& from, const fs::path& to) {
   for (const char* name : kCompanions) {
     if (fs::exists(from / name)) copy_across(from / name, to / name);
+  }
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(from / kTemplates, none)) {
+    if (entry.path().extension() != ".jinja") continue;
+    fs::create_directories(to / kTemplates);
+    copy_across(entry.path(), to / kTemplates / entry.path().filename());
   }
 }
 

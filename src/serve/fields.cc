@@ -18,7 +18,7 @@ ordered_json parse_body(const std::string& body) {
   return json;
 }
 
-std::string dump(const ordered_json& json) { return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
+std::string dump(const ordered_json& json) { return io::dumped(json); }
 
 uint64_t random_bits() {
   static thread_local std::mt19937_64 generator{std::random_device{}()};

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 
 #include "sys/utf8.h"
@@ -29,6 +31,7 @@ Value safe(Args& a) { return Value(a.printed(0), true); }
 Value escape(Args& a) {
   return a[0].is(Kind::text) && a[0].text().safe ? a[0] : Value(escape_html(a.printed(0)), true);
 }
+Value force_escape(Args& a) { return Value(escape_html(a.printed(0)), true); }
 Value length(Args& a) { return length_of(a[0]); }
 Value attr(Args& a) {  // the keys of a dict are not attributes
   const bool key = a[0].is(Kind::dict) && !find_method(a[0], a.text(1)) && !is_mutator(a[0], a.text(1));
@@ -57,30 +60,39 @@ Value tojson(Args& a) {
 
 // --- numbers ---
 
+// Python takes an underscore between two digits, and nowhere else.
+bool drop_underscores(std::string& s) {
+  const auto digit = [&](size_t i) { return i < s.size() && std::isalnum(static_cast<unsigned char>(s[i])); };
+  for (size_t at = s.find('_'); at != std::string::npos; at = s.find('_', at)) {
+    if (at == 0 || !digit(at - 1) || !digit(at + 1)) return false;
+    s.erase(at, 1);
+  }
+  return true;
+}
+
 std::optional<double> parse_real(const std::string& text) {
   std::string s = to_lower(strip(text, nullptr));
-  std::erase(s, '_');
+  if (!drop_underscores(s)) return std::nullopt;
   if (s.starts_with('+')) s.erase(0, 1);
   if (s.find('x') != std::string::npos || s.find("nan(") != std::string::npos) return std::nullopt;
   double d = 0;
   const auto got = std::from_chars(s.data(), s.data() + s.size(), d);
   if (got.ptr != s.data() + s.size() || got.ec == std::errc::invalid_argument) return std::nullopt;
+  if (got.ec == std::errc::result_out_of_range) return std::strtod(s.c_str(), nullptr);  // infinity or nearly nothing
   return d;
 }
 
-Value whole_of(double d) {
-  if (!(std::abs(d) < 9.2e18)) raise_type("an integer beyond 64 bits");
-  return static_cast<int64_t>(d);
-}
+Value whole_of(double d) { return Value::whole(fmt::format("{:.0f}", std::trunc(d) + 0.0)); }
 
 Value to_int(Args& a) {
   const Value otherwise = a[1].given() ? a[1] : Value(int64_t{0});
   if (a[0].is_whole()) return a[0].integer();
+  if (a[0].is(Kind::large)) return a[0];
   if (a[0].is(Kind::real)) return std::isfinite(a[0].real()) ? whole_of(a[0].real()) : otherwise;
   if (a[0].is(Kind::undefined)) raise_undefined(a[0].undefined().why);
   if (!a[0].is(Kind::text)) return otherwise;
   std::string s = strip(a[0].str(), nullptr);
-  std::erase(s, '_');
+  if (!drop_underscores(s)) return otherwise;
   const bool plus = s.starts_with('+') && !s.starts_with("+-");
   int64_t base = a.whole(2, 10);
   if (base < 2 || base > 36) base = 10;
@@ -90,7 +102,10 @@ Value to_int(Args& a) {
   if (base == 2 && s.substr(from).starts_with("0b")) from += 2;
   int64_t value = 0;
   const auto got = std::from_chars(s.data() + from, s.data() + s.size(), value, static_cast<int>(base));
-  if (got.ec == std::errc::result_out_of_range) raise_type("an integer beyond 64 bits");
+  if (got.ec == std::errc::result_out_of_range && got.ptr == s.data() + s.size()) {
+    if (base != 10) raise_type("an integer beyond 64 bits");
+    return Value::whole(s.substr(from));
+  }
   if (got.ec == std::errc() && got.ptr == s.data() + s.size()) return value;
   const auto real = parse_real(s);
   return real && std::isfinite(*real) ? whole_of(*real) : otherwise;
@@ -111,6 +126,7 @@ Value round_to(Args& a) {
   if (method != "common" && method != "ceil" && method != "floor")
     raise_template("method must be common, ceil or floor");
   if (!a[0].is_number()) raise_type(fmt::format("type {} doesn't define __round__ method", type_name(a[0])));
+  if (method == "common" && a[0].is(Kind::large)) return digits < 0 ? whole_of(a[0].real()) : a[0];
   if (method == "common" && a[0].is_whole() && digits >= 0) return a[0].integer();
   const double d = a[0].real(), scale = std::pow(10.0, static_cast<double>(digits));
   if (method != "common") return (method == "ceil" ? std::ceil(d * scale) : std::floor(d * scale)) / scale;
@@ -139,6 +155,39 @@ Value format(Args& a) {
   auto values = std::make_shared<Dict>();
   for (auto& [name, value] : a.named) values->set(Value(name), value);
   return Value(format_percent(a.printed(0), std::shared_ptr<const Dict>(std::move(values))));
+}
+
+// Of a text, or of the pairs of a dict or a list as a query.
+Value url_encode(Args& a) {
+  const auto quoted = [](const std::string& s, bool query) {
+    constexpr std::string_view kPlain = "_.-~";
+    std::string out;
+    for (const char c : s) {
+      if (std::isalnum(static_cast<unsigned char>(c)) || kPlain.find(c) != std::string_view::npos ||
+          (c == '/' && !query))
+        out += c;
+      else if (c == ' ' && query)
+        out += '+';
+      else
+        out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+    return out;
+  };
+  if (!a[0].is(Kind::dict) && !a[0].is(Kind::sequence)) return Value(quoted(a.printed(0), false));
+  std::vector<std::string> parts;
+  const auto add = [&](const Value& key, const Value& value) {
+    parts.push_back(quoted(to_text(key), true) + "=" + quoted(to_text(value), true));
+  };
+  if (a[0].is(Kind::dict)) {
+    for (const auto& [key, value] : a[0].dict().entries) add(key, value);
+  } else {
+    for (const Value& pair : items_of(a[0])) {
+      const Values both = items_of(pair);
+      if (both.size() != 2) raise_type("ValueError: a pair is needed for each entry of a query");
+      add(both[0], both[1]);
+    }
+  }
+  return Value(join("&", parts));
 }
 
 // A word begins after a space, a hyphen or an opening bracket, unlike in str.title.
@@ -214,7 +263,7 @@ class Picker {
   }
 
  private:
-  Value folded(Value v) const { return fold_case_ && v.is(Kind::text) ? Value(to_lower(v.str())) : v; }
+  Value folded(const Value& v) const { return fold_case_ && v.is(Kind::text) ? Value(to_lower(v.str())) : v; }
   bool fold_case_, many_;
   Value fallback_;
   Values paths_;
@@ -348,24 +397,39 @@ Value batch(Args& a) {
   return Value::iterator(std::move(out));
 }
 
+Value slice_up(Args& a) {
+  const Values all = items_of(a[0]);
+  const int64_t slices = a.whole(1, 0), length = std::ssize(all);
+  if (slices == 0) raise_type("ZeroDivisionError: integer division or modulo by zero");
+  checked_size(std::max<int64_t>(slices, 0), 4 * static_cast<int64_t>(sizeof(Value)));
+  Values out;
+  for (int64_t i = 0, from = 0; i < slices; ++i) {
+    const bool longer = i < length % slices;
+    const int64_t to = from + length / slices + longer;
+    Values part(all.begin() + from, all.begin() + to);
+    if (a.given(2) && !longer) part.push_back(a[2]);
+    out.push_back(Value::list(std::move(part)));
+    from = to;
+  }
+  return Value::iterator(std::move(out));
+}
+
 Value group_by(Args& a) {
   const Picker key(a[1], !a.flag(3, false), false, a.given(2) ? a[2] : Value()),
       shown(a[1], false, false, a.given(2) ? a[2] : Value());
   Values out, group;
   Value current;
+  const auto finish = [&] {
+    Value name = shown(group[0]);
+    out.push_back(Value::sequence({std::move(name), Value::list(std::exchange(group, {}))}, Shape::tuple, kGroup));
+  };
   for (const Value& v : sorted(a, items_of(a[0]), key, false)) {
     Value k = key(v);
-    if (!group.empty() && !equal(k, current)) {
-      Value name = shown(group[0]);
-      out.push_back(Value::tuple({std::move(name), Value::list(std::exchange(group, {}))}));
-    }
+    if (!group.empty() && !equal(k, current)) finish();
     current = std::move(k);
     group.push_back(v);
   }
-  if (!group.empty()) {
-    Value name = shown(group[0]);
-    out.push_back(Value::tuple({std::move(name), Value::list(std::move(group))}));
-  }
+  if (!group.empty()) finish();
   return Value::list(std::move(out));
 }
 
@@ -434,6 +498,7 @@ constexpr Builtin kFilters[] = {
     {"escape", "value", escape},
     {"first", "value", first},
     {"float", "value default?", to_float},
+    {"forceescape", "value", force_escape},
     {"format", "value * **", format},
     {"groupby", "value attribute default? case_sensitive?", group_by},
     {"indent", "value width? first? blank?", indent},
@@ -455,6 +520,7 @@ constexpr Builtin kFilters[] = {
     {"safe", "value", safe},
     {"select", "value * **", select},
     {"selectattr", "value * **", select_attr},
+    {"slice", "value slices fill_with?", slice_up},
     {"sort", "value reverse? case_sensitive? attribute?", sort},
     {"string", "value", string},
     {"sum", "value attribute? start?", sum},
@@ -464,6 +530,7 @@ constexpr Builtin kFilters[] = {
     {"truncate", "value length? killwords? end? leeway?", truncate},
     {"unique", "value case_sensitive? attribute?", unique},
     {"upper", "value", upper},
+    {"urlencode", "value", url_encode},
     {"wordcount", "value", wordcount},
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "sys/utf8.h"
 #include "text/jinja_operators.h"
@@ -30,8 +31,29 @@ int64_t read_number(std::string_view s, size_t& at) {
   return n;
 }
 
+// Without a type letter: as %g, but in fixed notation always with a fraction, so from one digit less on as 1e+01.
+std::string plain_real(double d, int precision) {
+  if (!std::isfinite(d)) return real_text(d);
+  const std::string scientific = fmt::format("{:.{}e}", d, precision - 1);
+  const int exponent = std::atoi(scientific.c_str() + scientific.find('e') + 1);
+  if (exponent >= -4 && exponent < precision - 1) {
+    std::string fixed = fmt::format("{:.{}g}", d, precision);
+    return fixed.find('.') == std::string::npos ? fixed + ".0" : fixed;
+  }
+  const size_t e = scientific.find('e');
+  std::string digits = scientific.substr(0, e);
+  if (digits.find('.') != std::string::npos) digits.erase(digits.find_last_not_of(".0") + 1);
+  return digits + scientific.substr(e);
+}
+
 std::string digits_of(const Value& v, const Spec& spec, bool& negative) {
   const auto precision = static_cast<int>(std::min(spec.precision < 0 ? 6 : spec.precision, kPrecisionMax));
+  if (v.is(Kind::large) &&
+      (spec.type == '\0' || std::string_view("dixXob").find(spec.type) != std::string_view::npos)) {
+    if (spec.type != '\0' && spec.type != 'd' && spec.type != 'i') raise_type("an integer beyond 64 bits");
+    negative = v.digits()[0] == '-';
+    return v.digits().substr(negative);
+  }
   if (v.is_whole() && (spec.type == '\0' || std::string_view("dixXob").find(spec.type) != std::string_view::npos)) {
     negative = v.integer() < 0;
     const uint64_t n = negative ? 0 - static_cast<uint64_t>(v.integer()) : static_cast<uint64_t>(v.integer());
@@ -68,7 +90,7 @@ std::string digits_of(const Value& v, const Spec& spec, bool& negative) {
     case 'g':
       return fmt::format("{:.{}g}", d, std::max(precision, 1));
     default:
-      return spec.precision < 0 ? real_text(d) : fmt::format("{:.{}g}", d, std::max(precision, 1));
+      return spec.precision < 0 ? real_text(d) : plain_real(d, std::max(precision, 1));
   }
 }
 
@@ -139,8 +161,8 @@ std::string format_value(const Value& v, std::string_view specification) {
   const bool numeric = spec.type != '\0' && spec.type != 's';
   if (numeric && !v.is_number())
     raise_type(fmt::format("Unknown format code '{}' for object of type '{}'", spec.type, type_name(v)));
-  const bool as_number =
-      numeric || v.is(Kind::integer) || v.is(Kind::real) || (v.is(Kind::boolean) && !specification.empty());
+  const bool as_number = numeric || v.is(Kind::integer) || v.is(Kind::large) || v.is(Kind::real) ||
+                         (v.is(Kind::boolean) && !specification.empty());
   if (!as_number || spec.type == 's') return text(to_text(v), spec);
   constexpr std::string_view kTypes = "dxXobeEfFgG%n";
   if (numeric && kTypes.find(spec.type) == std::string_view::npos)
@@ -210,8 +232,8 @@ std::string format_percent(const std::string& format, const Value& values) {
         raise_type(fmt::format("%{} format: a number is required, not {}", type, type_name(value)));
       spec.type = type == 'u' || type == 'i' ? 'd' : type;
       const bool truncates = spec.type == 'd' && value.is(Kind::real);
-      if (truncates && !(std::abs(value.real()) < 9.2e18)) raise_type("an integer beyond 64 bits");
-      out += number(truncates ? Value(static_cast<int64_t>(value.real())) : value, spec);
+      if (truncates && !std::isfinite(value.real())) raise_type("cannot convert float infinity or NaN to integer");
+      out += number(truncates ? Value::whole(fmt::format("{:.0f}", std::trunc(value.real()) + 0.0)) : value, spec);
     } else {
       raise_type(fmt::format("ValueError: unsupported format character in '{}'", printable(format)));
     }

@@ -164,7 +164,8 @@ Value all_points(Args& a, bool (*holds)(char32_t)) {
 }
 Value str_isspace(Args& a) { return all_points(a, is_space); }
 Value str_isalpha(Args& a) { return all_points(a, is_letter); }
-Value str_isdigit(Args& a) { return all_points(a, is_decimal); }
+Value str_isdigit(Args& a) { return all_points(a, is_digit_point); }
+Value str_isdecimal(Args& a) { return all_points(a, is_decimal); }
 Value str_isnumeric(Args& a) { return all_points(a, is_numeric); }
 Value str_isalnum(Args& a) {
   return all_points(a, [](char32_t c) { return is_letter(c) || is_numeric(c); });
@@ -212,7 +213,7 @@ constexpr Builtin kText[] = {
     {"isspace", "self", str_isspace},
     {"isalpha", "self", str_isalpha},
     {"isdigit", "self", str_isdigit},
-    {"isdecimal", "self", str_isdigit},
+    {"isdecimal", "self", str_isdecimal},
     {"isnumeric", "self", str_isnumeric},
     {"isalnum", "self", str_isalnum},
     {"isascii", "self", str_isascii},

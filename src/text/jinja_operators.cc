@@ -54,6 +54,8 @@ Value whole_binary(std::string_view op, int64_t a, int64_t b) {
 Value number_binary(std::string_view op, const Value& a, const Value& b) {
   const bool divides = op == "/" || op == "//" || op == "%";
   if (divides && b.real() == 0) raise_type("ZeroDivisionError: division by zero");
+  const bool large = a.is(Kind::large) || b.is(Kind::large);
+  if (large && !a.is(Kind::real) && !b.is(Kind::real) && op != "/") overflow();
   const bool whole = a.is_whole() && b.is_whole() && op != "/" && !(op == "**" && b.integer() < 0);
   if (whole) return whole_binary(op, a.integer(), b.integer());
   const double x = a.real(), y = b.real();
@@ -141,6 +143,10 @@ std::optional<Value> own_attribute(const Value& object, const std::string& name)
     if (const auto it = all.find(name); it != all.end()) return it->second;
   }
   if (object.is(Kind::callable) && name == "name") return Value(object.callable().name);
+  if (object.is(Shape::tuple) && object.sequence().label == kGroup) {
+    if (name == "grouper") return object.sequence().items[0];
+    if (name == "list") return object.sequence().items[1];
+  }
   if (const Builtin* method = find_method(object, name)) return as_value(*method, object);
   if (is_mutator(object, name) || name.starts_with("__")) {
     return Value::undefined(
@@ -210,8 +216,9 @@ Value binary(std::string_view op, const Value& a, const Value& b) {
 Value negate(const Value& v) {
   if (v.is(Kind::undefined)) raise_absent(v);
   if (v.is(Kind::real)) return -v.real();
+  if (v.is(Kind::large)) return Value::whole(v.digits()[0] == '-' ? v.digits().substr(1) : "-" + v.digits());
   if (!v.is_whole()) raise_type(fmt::format("bad operand type for unary -: '{}'", type_name(v)));
-  if (v.integer() == INT64_MIN) overflow();
+  if (v.integer() == INT64_MIN) return Value::whole("9223372036854775808");
   return -v.integer();
 }
 

@@ -6,6 +6,8 @@
 
 namespace braid::text::jinja {
 
+inline constexpr const char* kGroup = "group";  // label of a tuple of groupby, whose parts have names too
+
 Value binary(std::string_view op, const Value& a, const Value& b);  // + - * / // % **
 Value negate(const Value& v);
 Value plus(const Value& v);

@@ -28,6 +28,7 @@ class Parser : private ExpressionParser {
   Stmt call_block(int line);
   Stmt filter_block(int line);
   Stmt with(int line);
+  Stmt prints(int line);
   Stmt jump(Stmt::Kind kind, int line);
   std::vector<Param> signature();
   ExprPtr target(std::string_view end, bool with_member);
@@ -84,6 +85,7 @@ Stmt Parser::statement() {
   if (tag == "call") return call_block(line);
   if (tag == "filter") return filter_block(line);
   if (tag == "with") return with(line);
+  if (tag == "print") return prints(line);
   if (tag == "break") return jump(Stmt::Kind::leave, line);
   if (tag == "continue") return jump(Stmt::Kind::skip, line);
   if (tag == "generation") {
@@ -202,6 +204,17 @@ Stmt Parser::with(int line) {
   }
   s.body = block({"endwith"}, "with", line);
   take();
+  return s;
+}
+
+Stmt Parser::prints(int line) {
+  Stmt s{.kind = Stmt::Kind::scope, .line = line};
+  while (now().type != Type::tag_close) {
+    if (!s.body.empty()) expect(",");
+    Stmt one{.kind = Stmt::Kind::print, .line = line};
+    one.expr = expression();
+    s.body.push_back(std::move(one));
+  }
   return s;
 }
 

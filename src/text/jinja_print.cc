@@ -93,6 +93,9 @@ void repr_into(const Value& v, std::string& out, int depth) {
     case Kind::integer:
       out += fmt::format("{}", v.integer());
       break;
+    case Kind::large:
+      out += v.digits();
+      break;
     case Kind::real:
       out += real_text(v.real());
       break;
@@ -223,6 +226,9 @@ void JsonWriter::write(const Value& v) {
       return;
     case Kind::integer:
       out_ += fmt::format("{}", v.integer());
+      return;
+    case Kind::large:
+      out_ += v.digits();
       return;
     case Kind::real:
       out_ += json_real(v.real());

@@ -15,7 +15,7 @@ Value is_none(Args& a) { return a[0].is(Kind::none); }
 Value is_boolean(Args& a) { return a[0].is(Kind::boolean); }
 Value is_true(Args& a) { return a[0].is(Kind::boolean) && a[0].boolean(); }
 Value is_false(Args& a) { return a[0].is(Kind::boolean) && !a[0].boolean(); }
-Value is_integer(Args& a) { return a[0].is(Kind::integer); }
+Value is_integer(Args& a) { return a[0].is(Kind::integer) || a[0].is(Kind::large); }
 Value is_float(Args& a) { return a[0].is(Kind::real); }
 Value is_number(Args& a) { return a[0].is_number(); }
 Value is_string(Args& a) { return a[0].is(Kind::text); }

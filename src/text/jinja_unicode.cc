@@ -2,6 +2,8 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "sys/utf8.h"
@@ -14,11 +16,63 @@ char32_t upper_of(char32_t c) { return static_cast<char32_t>(utf8proc_toupper(st
 char32_t lower_of(char32_t c) { return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))); }
 char32_t title_of(char32_t c) { return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))); }
 
-template <class Map>
-std::string with_points(std::string_view bytes, Map map) {
+// Letters whose capital is several (Unicode's SpecialCasing.txt, without those of Greek with an iota below).
+struct Capitals {
+  char32_t letter;
+  const char *upper, *title;
+};
+constexpr Capitals kCapitals[] = {{U'\u00DF', "SS", "Ss"},
+                                  {U'\u0149', "\u02BCN", "\u02BCN"},
+                                  {U'\u01F0', "J\u030C", "J\u030C"},
+                                  {U'\u0390', "\u0399\u0308\u0301", "\u0399\u0308\u0301"},
+                                  {U'\u03B0', "\u03A5\u0308\u0301", "\u03A5\u0308\u0301"},
+                                  {U'\u0587', "\u0535\u0552", "\u0535\u0582"},
+                                  {U'\u1E96', "H\u0331", "H\u0331"},
+                                  {U'\u1E97', "T\u0308", "T\u0308"},
+                                  {U'\u1E98', "W\u030A", "W\u030A"},
+                                  {U'\u1E99', "Y\u030A", "Y\u030A"},
+                                  {U'\u1E9A', "A\u02BE", "A\u02BE"},
+                                  {U'\uFB00', "FF", "Ff"},
+                                  {U'\uFB01', "FI", "Fi"},
+                                  {U'\uFB02', "FL", "Fl"},
+                                  {U'\uFB03', "FFI", "Ffi"},
+                                  {U'\uFB04', "FFL", "Ffl"},
+                                  {U'\uFB05', "ST", "St"},
+                                  {U'\uFB06', "ST", "St"}};
+
+const Capitals* capitals_of(char32_t c) {
+  const auto* found =
+      std::find_if(std::begin(kCapitals), std::end(kCapitals), [c](const Capitals& row) { return row.letter == c; });
+  return found == std::end(kCapitals) ? nullptr : found;
+}
+void append_upper(char32_t c, std::string& out) {
+  if (const Capitals* several = capitals_of(c)) {
+    out += several->upper;
+  } else {
+    sys::append_utf8(upper_of(c), out);
+  }
+}
+void append_title(char32_t c, std::string& out) {
+  if (const Capitals* several = capitals_of(c)) {
+    out += several->title;
+  } else {
+    sys::append_utf8(title_of(c), out);
+  }
+}
+// The one capital whose small letter is two.
+void append_lower(char32_t c, std::string& out) {
+  if (c == U'\u0130')
+    out += "i\u0307";
+  else
+    sys::append_utf8(lower_of(c), out);
+}
+
+// Of append(point, out) for each.
+template <class Append>
+std::string with_points(std::string_view bytes, Append append) {
   std::string out;
   out.reserve(bytes.size());
-  for (size_t pos = 0; pos < bytes.size();) sys::append_utf8(map(next_point(bytes, pos)), out);
+  for (size_t pos = 0; pos < bytes.size();) append(next_point(bytes, pos), out);
   return out;
 }
 
@@ -69,36 +123,37 @@ bool is_printable(char32_t c) {
 
 bool is_letter(char32_t c) { return category(c) >= UTF8PROC_CATEGORY_LU && category(c) <= UTF8PROC_CATEGORY_LO; }
 bool is_decimal(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
+bool is_digit_point(char32_t c) {
+  struct Span {
+    char32_t first, last;
+  };
+  constexpr Span kDigits[] = {{0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
+                              {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+                              {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
+                              {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
+                              {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
+  return is_decimal(c) || std::any_of(std::begin(kDigits), std::end(kDigits),
+                                      [c](const Span& s) { return c >= s.first && c <= s.last; });
+}
 bool is_numeric(char32_t c) { return category(c) >= UTF8PROC_CATEGORY_ND && category(c) <= UTF8PROC_CATEGORY_NO; }
 bool is_upper(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LU; }
 bool is_lower(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LL; }
 bool is_cased(char32_t c) { return is_upper(c) || is_lower(c) || category(c) == UTF8PROC_CATEGORY_LT; }
 
-std::string to_upper(std::string_view bytes) {
-  std::string out;
-  out.reserve(bytes.size());
-  for (size_t pos = 0; pos < bytes.size();) {
-    const char32_t c = next_point(bytes, pos);
-    if (c == U'\u00DF') {
-      out += "SS";  // the one common letter whose capital is two letters
-    } else {
-      sys::append_utf8(upper_of(c), out);
-    }
-  }
-  return out;
-}
-std::string to_lower(std::string_view bytes) { return with_points(bytes, lower_of); }
+std::string to_upper(std::string_view bytes) { return with_points(bytes, append_upper); }
+std::string to_lower(std::string_view bytes) { return with_points(bytes, append_lower); }
 std::string swap_case(std::string_view bytes) {
-  return with_points(bytes, [](char32_t c) { return is_upper(c) ? lower_of(c) : upper_of(c); });
+  return with_points(bytes, [](char32_t c, std::string& out) { (is_upper(c) ? append_lower : append_upper)(c, out); });
 }
 std::string to_title(std::string_view bytes) {
-  return with_points(bytes, [inside = false](char32_t c) mutable {
-    return std::exchange(inside, is_cased(c)) ? lower_of(c) : title_of(c);
+  return with_points(bytes, [inside = false](char32_t c, std::string& out) mutable {
+    (std::exchange(inside, is_cased(c)) ? append_lower : append_title)(c, out);
   });
 }
 std::string to_capital(std::string_view bytes) {
-  return with_points(
-      bytes, [first = true](char32_t c) mutable { return std::exchange(first, false) ? title_of(c) : lower_of(c); });
+  return with_points(bytes, [first = true](char32_t c, std::string& out) mutable {
+    (std::exchange(first, false) ? append_title : append_lower)(c, out);
+  });
 }
 
 }  // namespace braid::text::jinja

@@ -16,12 +16,13 @@ bool is_space(char32_t c);
 bool is_printable(char32_t c);  // repr() shows it as it is
 bool is_letter(char32_t c);
 bool is_decimal(char32_t c);
+bool is_digit_point(char32_t c);  // also those that make no numbers: superscripts, circled digits
 bool is_numeric(char32_t c);
 bool is_upper(char32_t c);
 bool is_lower(char32_t c);
 bool is_cased(char32_t c);
 
-// One-to-one case mapping, except for the capital of sharp s.
+// One-to-one case mapping, except for the capitals of some letters that are several (ligatures, sharp s).
 std::string to_upper(std::string_view bytes);
 std::string to_lower(std::string_view bytes);
 std::string to_title(std::string_view bytes);    // after every uncased character, as str.title

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "sys/utf8.h"
 #include "text/jinja_unicode.h"
@@ -33,6 +35,22 @@ Value::Value(std::string bytes, bool safe) {
     raise_type(fmt::format("a text is longer than {} bytes", kWeightMax));
   const int64_t length = sys::utf8_count(bytes);
   v_ = std::make_shared<const Text>(Text{std::move(bytes), length, safe});
+}
+
+Value Value::whole(std::string digits) {
+  int64_t value = 0;
+  const auto got = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (got.ec == std::errc()) return value;
+  Value v;
+  const size_t sign = digits.starts_with('-');
+  digits.erase(sign, std::min(digits.find_first_not_of('0', sign), digits.size()) - sign);
+  v.v_ = std::make_shared<const Large>(Large{std::move(digits)});
+  return v;
+}
+
+double Value::real() const {
+  if (is(Kind::large)) return std::strtod(digits().c_str(), nullptr);
+  return is(Kind::real) ? std::get<double>(v_) : static_cast<double>(integer());
 }
 
 Value Value::none() {
@@ -72,6 +90,8 @@ bool Value::same(const Value& other) const {
       return integer() == other.integer();
     case Kind::real:
       return real() == other.real();
+    case Kind::large:
+      return digits() == other.digits();
     case Kind::undefined:
       return &undefined() == &other.undefined();
     case Kind::text:
@@ -105,6 +125,8 @@ int32_t Value::depth() const {
 
 int64_t Value::weight() const {
   switch (kind()) {
+    case Kind::large:
+      return static_cast<int64_t>(digits().size());
     case Kind::text:
       return static_cast<int64_t>(str().size());
     case Kind::sequence:
@@ -121,6 +143,8 @@ int64_t Value::surface() const {
   switch (kind()) {
     case Kind::text:
       return static_cast<int64_t>(str().size() + sizeof(Text));
+    case Kind::large:
+      return static_cast<int64_t>(digits().size() + sizeof(Large));
     case Kind::sequence:
       return kItem * static_cast<int64_t>(sequence().items.size() + 4);
     case Kind::dict:
@@ -196,6 +220,7 @@ bool truth(const Value& v) {
       return v.is(Shape::iterator) || !v.sequence().items.empty();
     case Kind::dict:
       return !v.dict().entries.empty();
+    case Kind::large:
     case Kind::space:
     case Kind::callable:
       return true;
@@ -222,9 +247,39 @@ bool equal_dicts(const Dict& a, const Dict& b) {
   });
 }
 
-// An exact comparison of numbers: -1, 0, 1, or 2 if either is NaN.
+std::string digits_of(const Value& v) { return v.is(Kind::large) ? v.digits() : fmt::format("{}", v.integer()); }
+
+int order_digits(const std::string& a, const std::string& b) {
+  const bool negative = a.starts_with('-');
+  if (negative != b.starts_with('-')) return negative ? -1 : 1;
+  const int order = a.size() != b.size() ? (a.size() < b.size() ? -1 : 1) : a.compare(b);
+  return negative ? -order : order;
+}
+
+// Of a whole number and one that may have a fraction.
+int order_with_real(const Value& a, double b) {
+  constexpr double kExact = 9007199254740992;  // 2^53
+  if (std::isnan(b)) return 2;
+  if (std::isinf(b)) return b > 0 ? -1 : 1;
+  if (a.is_whole() && std::abs(b) < kExact && std::abs(a.real()) < kExact) return a.real() < b ? -1 : a.real() > b;
+  const double floor = std::floor(b);
+  const int order = order_digits(digits_of(a), fmt::format("{:.0f}", floor + 0.0));
+  return order != 0 ? order : floor < b ? -1 : 0;
+}
+
+// An exact comparison of numbers: negative, 0, positive, or 2 if either is NaN.
 int order_numbers(const Value& a, const Value& b) {
+  const auto sign = [](int order) { return order < 0 ? -1 : order > 0; };
   if (a.is_whole() && b.is_whole()) return a.integer() < b.integer() ? -1 : a.integer() > b.integer();
+  if (!a.is(Kind::real) && !b.is(Kind::real)) return sign(order_digits(digits_of(a), digits_of(b)));
+  if (!a.is(Kind::real)) {
+    const int order = order_with_real(a, b.real());
+    return order == 2 ? 2 : sign(order);
+  }
+  if (!b.is(Kind::real)) {
+    const int order = order_with_real(b, a.real());
+    return order == 2 ? 2 : -sign(order);
+  }
   const double x = a.real(), y = b.real();
   if (std::isnan(x) || std::isnan(y)) return 2;
   return x < y ? -1 : x > y;
@@ -270,10 +325,10 @@ bool less(const Value& a, const Value& b, const char* op) {
 std::string key_of(const Value& v) {
   if (v.is(Kind::text)) return "s" + v.str();
   if (v.is_whole()) return fmt::format("n{}", v.integer());
+  if (v.is(Kind::large)) return "n" + v.digits();
   if (v.is(Kind::real)) {
     const double d = v.real();
-    if (d == std::floor(d) && std::abs(d) < 9e18) return fmt::format("n{}", static_cast<int64_t>(d));
-    return fmt::format("n{}", d);
+    return d == std::floor(d) && std::isfinite(d) ? fmt::format("n{:.0f}", d + 0.0) : fmt::format("n{}", d);
   }
   if (v.is(Shape::tuple)) {
     std::string key = "t";
@@ -299,6 +354,7 @@ std::string_view type_name(const Value& v) {
     case Kind::boolean:
       return "bool";
     case Kind::integer:
+    case Kind::large:
       return "int";
     case Kind::real:
       return "float";

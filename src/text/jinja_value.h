@@ -41,6 +41,7 @@ enum class Kind : uint8_t {
   boolean,
   integer,
   real,
+  large,
   text,
   sequence,
   dict,
@@ -59,6 +60,12 @@ struct Text {
 struct Undefined {
   std::string why;
   bool unsafe = false;  // hidden by the sandbox
+};
+
+// A whole number beyond 64 bits: its digits, after a sign if it is negative. Templates compare and print such numbers
+// (ids, bounds of schemas), which needs no arithmetic.
+struct Large {
+  std::string digits;
 };
 
 struct Sequence;
@@ -83,6 +90,7 @@ class Value {
   Value(std::shared_ptr<const Callable> c) : v_(std::move(c)) {}
   Value(std::shared_ptr<Loop> l) : v_(std::move(l)) {}
   static Value none();
+  static Value whole(std::string digits);  // of any size
   static Value undefined(std::string why, bool unsafe = false);
   static Value sequence(Values items, Shape shape, std::string label = {});
   static Value list(Values items) { return sequence(std::move(items), Shape::list); }
@@ -93,13 +101,14 @@ class Value {
   bool is(Kind k) const { return kind() == k; }
   bool is(Shape s) const;
   bool given() const { return !is(Kind::missing); }
-  bool is_number() const { return is(Kind::boolean) || is(Kind::integer) || is(Kind::real); }
-  bool is_whole() const { return is(Kind::boolean) || is(Kind::integer); }
-  bool same(const Value& other) const;  // Python's `is`
+  bool is_number() const { return is_whole() || is(Kind::real) || is(Kind::large); }
+  bool is_whole() const { return is(Kind::boolean) || is(Kind::integer); }  // one of 64 bits
+  bool same(const Value& other) const;                                      // Python's `is`
 
   bool boolean() const { return std::get<bool>(v_); }
   int64_t integer() const { return is(Kind::boolean) ? int64_t{boolean()} : std::get<int64_t>(v_); }
-  double real() const { return is(Kind::real) ? std::get<double>(v_) : static_cast<double>(integer()); }
+  double real() const;  // of a number, the nearest
+  const std::string& digits() const { return std::get<std::shared_ptr<const Large>>(v_)->digits; }
   const Text& text() const { return *std::get<std::shared_ptr<const Text>>(v_); }
   const std::string& str() const { return text().bytes; }
   Sequence& sequence() const { return *std::get<std::shared_ptr<Sequence>>(v_); }
@@ -118,8 +127,9 @@ class Value {
  private:
   struct None {};
   std::variant<std::monostate, std::shared_ptr<const Undefined>, None, bool, int64_t, double,
-               std::shared_ptr<const Text>, std::shared_ptr<Sequence>, std::shared_ptr<const Dict>,
-               std::shared_ptr<Namespace>, std::shared_ptr<const Callable>, std::shared_ptr<Loop>>
+               std::shared_ptr<const Large>, std::shared_ptr<const Text>, std::shared_ptr<Sequence>,
+               std::shared_ptr<const Dict>, std::shared_ptr<Namespace>, std::shared_ptr<const Callable>,
+               std::shared_ptr<Loop>>
       v_;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "io/gguf.h"
+#include "io/ordered_json.h"
 #include "sys/mapped_file.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_lexer.h"
@@ -85,8 +86,9 @@ jinja::Value to_value(const ordered_json& json, int depth = 0) {
     case ordered_json::value_t::number_integer:
       return json.get<int64_t>();
     case ordered_json::value_t::number_unsigned:
-      if (json.get<uint64_t>() > INT64_MAX) return Value(json.dump());  // ids may be larger than the integers here
-      return json.get<int64_t>();
+      return Value::whole(json.dump());  // ids may be larger than the integers here
+    case ordered_json::value_t::binary:
+      return Value::whole(io::digits_of(json).value_or("0"));
     case ordered_json::value_t::string:
       return Value(json.get_ref<const std::string&>());
     case ordered_json::value_t::array: {
@@ -129,20 +131,20 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& path) {
           .expected = gguf ? "tokenizer.chat_template"
                            : "chat_template.jinja, or a \"default\" chat_template in tokenizer_config.json"});
   }
-  const bool own_file = config.template_name == "chat_template.jinja";
   auto state = std::make_unique<State>();
   state->name = config.template_name;
   state->body = parse_body(*config.chat_template, state->name);
   state->note_source(*config.chat_template);
   for (const NamedTemplate& named : config.named_templates) {
-    if (!own_file && named.name == "tool_use") state->tool_use = parse_body(named.source, state->name);
+    if (named.name == "tool_use") state->tool_use = parse_body(named.source, state->name);
   }
+  state->tokens = config.special_tokens;
   const std::pair<const char*, const std::optional<std::string>&> tokens[] = {{"bos_token", config.bos_token},
                                                                               {"eos_token", config.eos_token},
                                                                               {"pad_token", config.pad_token},
                                                                               {"unk_token", config.unk_token}};
   for (const auto& [name, token] : tokens) {
-    if (token) state->tokens.emplace(name, *token);
+    if (token) state->tokens.insert_or_assign(name, *token);
   }
   return ChatTemplate(std::move(state));
 }

@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "io/ordered_json.h"
 #include "text/template_fixture.h"
+#include "text/tokenizer_config.h"
 
 #include "support/data.h"
 #include "support/folder.h"
@@ -107,11 +109,34 @@ TEST(Template, HostileTemplatesEndInOneError) {
   }
 }
 
-TEST(Template, IntegersBeyond64BitsAreTheirText) {
-  const auto variables =
-      nlohmann::ordered_json::parse(R"({"id": 12345678901234567890, "least": -9223372036854775808})");
-  EXPECT_EQ(render("{{ id }} {{ least }} {{ [id] | tojson }}", variables),
-            "12345678901234567890 -9223372036854775808 [\"12345678901234567890\"]");
+// Python's integers have any size.
+TEST(Template, IntegersBeyond64BitsAreNumbers) {
+  const auto variables = io::parse_ordered(
+      R"({"id": 18446744073709551615, "least": -9223372036854775808, "vast": 123456789012345678901234567890,
+          "under": -9223372036854775809})",
+      "variables", {}, {.digits = true});
+  const Rendered cases[] = {
+      {"{{ id }} {{ least }} {{ [id, vast, under] | tojson }} {{ {id: vast} }}",
+       "18446744073709551615 -9223372036854775808 [18446744073709551615, 123456789012345678901234567890, "
+       "-9223372036854775809] {18446744073709551615: 123456789012345678901234567890}"},
+      {"{% for x in [id, vast, under] %}{{ x is integer }}{{ x is number }}{{ x is string }}{{ x is float }} {% endfor "
+       "%}",
+       "TrueTrueFalseFalse TrueTrueFalseFalse TrueTrueFalseFalse "},
+      {"{{ id < vast }} {{ under < least }} {{ under < -1 }} {{ vast > id }} {{ id == id }} {{ id == vast }} "
+       "{{ [vast, id, 3, under] | sort }}",
+       "True True True True True False [-9223372036854775809, 3, 18446744073709551615, "
+       "123456789012345678901234567890]"},
+      {"{{ id == 18446744073709551616.0 }} {{ id < 18446744073709551616.0 }} {{ id | float }} {{ vast < 1e400 }}",
+       "False True 1.8446744073709552e+19 True"},
+      {"{{ id | int }} {{ -id }} {{ id | abs }} {{ -under }} {{ -least }} {{ id | round }} {{ id | string | length }}",
+       "18446744073709551615 -18446744073709551615 18446744073709551615 9223372036854775809 9223372036854775808 "
+       "18446744073709551615 20"},
+      {"{{ '%d' % id }} {{ '%s' % vast }} {{ '{:,}'.format(id) }} {{ '{}'.format(under) }} {{ id ~ '' }} {{ id / 1 }}",
+       "18446744073709551615 123456789012345678901234567890 18,446,744,073,709,551,615 -9223372036854775809 "
+       "18446744073709551615 1.8446744073709552e+19"},
+      {"{{ '18446744073709551616' | int }} {{ 1e19 | int }} {{ '%d' % 1e20 }}",
+       "18446744073709551616 10000000000000000000 100000000000000000000"}};
+  for (const Rendered& c : cases) EXPECT_EQ(render(c.source, variables), c.text) << c.source;
 }
 
 TEST(Template, NestingIsBoundedBeforeTheStackIs) {
@@ -151,6 +176,28 @@ TEST_F(Folder, NamedTemplates) {
                                                        {"name": "tool_use", "template": "{{ tools | length }} tools"}]})");
   EXPECT_EQ(rendered({{"tools", nullptr}}), "plain");
   EXPECT_EQ(rendered({{"tools", {1, 2}}}), "2 tools");
+}
+
+// As transformers saves several.
+TEST_F(Folder, TemplatesBesideTheFile) {
+  write("chat_template.jinja", "plain");
+  std::filesystem::create_directory(folder_ / kTemplatesFolder);
+  write("additional_chat_templates/tool_use.jinja", "{{ tools | length }} tools");
+  write("additional_chat_templates/rag.jinja", "{{ no such");
+  write("additional_chat_templates/README", "none");
+  EXPECT_EQ(rendered({{"tools", nullptr}}), "plain");
+  EXPECT_EQ(rendered({{"tools", {1, 2}}}), "2 tools");
+  write("additional_chat_templates/tool_use.jinja", "\xff");
+  EXPECT_THROW(ChatTemplate::load(folder_), Error);
+}
+
+TEST_F(Folder, EverySpecialTokenIsAVariable) {
+  write("tokenizer_config.json", R"({"bos_token": "<s>", "sep_token": "[S]", "image_token": {"content": "<i>"},
+                                     "add_bos_token": true, "eos_token": null, "mask_token": {"id": 3}})");
+  write("chat_template.jinja",
+        "{{ bos_token }}{{ sep_token }}{{ image_token }}{{ mask_token is defined }}"
+        "{{ eos_token is defined }}{{ add_bos_token is defined }}");
+  EXPECT_EQ(rendered(ordered_json::object()), "<s>[S]<i>FalseFalseFalse");
 }
 
 TEST_F(Folder, SaysWhatIsMissing) {

@@ -1,5 +1,7 @@
 #include "text/tokenizer_config.h"
 
+#include <algorithm>
+
 #include "io/json.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
@@ -28,6 +30,18 @@ std::string read_template(const std::filesystem::path& path) {
   return std::string(text);
 }
 
+// In the order of their names.
+std::vector<NamedTemplate> more_templates(const std::filesystem::path& folder) {
+  std::vector<NamedTemplate> out;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / kTemplatesFolder, none)) {
+    if (entry.path().extension() == ".jinja") out.push_back({entry.path().stem().string(), {}});
+  }
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  for (NamedTemplate& named : out) named.source = read_template(folder / kTemplatesFolder / (named.name + ".jinja"));
+  return out;
+}
+
 }  // namespace
 
 TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
@@ -39,6 +53,10 @@ TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
     out.eos_token = token_of(config, "eos_token");
     out.pad_token = token_of(config, "pad_token");
     out.unk_token = token_of(config, "unk_token");
+    for (const auto& [key, value] : config.members()) {
+      if (key.ends_with("_token") && (value.is_string() || (value.is_object() && value.get({"content"}))))
+        out.special_tokens.emplace(key, *token_of(config, key));
+    }
     const std::optional<io::Json> chat = config.get({"chat_template"});
     out.template_name = "tokenizer_config.json";
     if (chat && chat->is_array()) {
@@ -53,6 +71,7 @@ TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
   if (const auto path = folder / "chat_template.jinja"; std::filesystem::exists(path)) {
     out.chat_template = read_template(path);
     out.template_name = "chat_template.jinja";
+    out.named_templates = more_templates(folder);
   }
   return out;
 }

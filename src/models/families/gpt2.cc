@@ -10,6 +10,8 @@ Config read_gpt2(const io::Json& json) {
   Config c = read_common(json, "gpt2");
   c.eps = static_cast<float>(number_or(json, {"layer_norm_epsilon"}, {0, 1}, 1e-5));
   c.norm = NormKind::layer;
+  need_usual(
+      json, {{"scale_attn_weights", true}, {"scale_attn_by_inverse_layer_idx", false}, {"add_cross_attention", false}});
   static constexpr nn::Spelling::Name kNames[] = {{ParamRole::qkv, "c_attn.weight", "n_embd"},
                                                   {ParamRole::attention_out, "c_proj.weight", "n_embd"},
                                                   {ParamRole::up, "c_fc.weight", "n_inner, n_embd"},

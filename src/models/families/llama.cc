@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "models/family.h"
 
@@ -16,12 +17,33 @@ nn::MoeSpec read_experts(const io::Json& json, int64_t hidden) {
   m.top_k = need_int(json, {"num_experts_per_tok"}, {1, 1024});
   m.width = need_int(json, {"moe_intermediate_size"}, Ranges::width);
   m.gated = true;
+  need_act(json, {"hidden_act"}, Act::silu, "silu");
   m.router = RouterKind::softmax;
   m.normalise = bool_or(json, {"norm_topk_prob"}, false);
   if (m.top_k > m.experts)
     json.need({"num_experts_per_tok"})
         .refuse("more experts per token than experts", fmt::format("at most {}", m.experts));
   return m;
+}
+
+// Attention that reads only the last positions. Qwen3's layer_types decide, or where they are absent
+// use_sliding_window, for layers from max_window_layers on; Qwen3-MoE has no such list, nor Llama any windows
+// (transformers' code of each).
+void need_full_attention(const io::Json& json, bool qwen, bool sparse, int64_t layers) {
+  const auto types = json.get({"layer_types"});
+  if (types) {
+    for (const io::Json& type : types->items()) {
+      if (type.as_string() != "full_attention") type.refuse("is not supported", "full_attention");
+    }
+  }
+  if (!qwen || !bool_or(json, {"use_sliding_window"}, false)) return;
+  const bool none = json.raw().contains("sliding_window") && !json.get({"sliding_window"});
+  constexpr int64_t kFirst = 28;  // in transformers, where the config does not say
+  const bool outside =
+      !sparse && (types || int_or(json, {"max_window_layers"}, {0, Ranges::layers.max}, kFirst) >= layers);
+  if (!none && !outside)
+    json.need({"use_sliding_window"})
+        .refuse("is not supported", "false", "false, if no sequence is longer than sliding_window");
 }
 
 // Layers that stay dense in a mixture: those listed, and those between the sparse steps.
@@ -47,6 +69,7 @@ Config read_llama(const io::Json& json) {
   c.rope = read_rope(json, attention.head_dim);
   const Act act = read_act(json, {"hidden_act"}, Act::silu);
   const int64_t layers = need_int(json, {"num_hidden_layers"}, Ranges::layers);
+  need_full_attention(json, qwen, sparse, layers);
   for (int64_t i = 0; i < layers; ++i) {
     const std::string prefix = fmt::format("model.layers.{}.", i);
     LayerSpec layer;

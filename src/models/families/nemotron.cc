@@ -11,9 +11,7 @@ Config read_nemotron(const io::Json& json) {
   c.eps = static_cast<float>(number_or(json, {"norm_eps"}, {0, 1}, 1e-5));
   c.norm = NormKind::layer_plus_one;
   const nn::AttentionSpec attention = read_attention(json, c.hidden);
-  c.rope = read_rope(json, attention.head_dim);
-  if (!json.get({"rope_parameters"}) && !json.get({"partial_rotary_factor", "rope_percent"}))
-    c.rope->dim = attention.head_dim / 4 * 2;  // the family's default: half
+  c.rope = read_rope(json, attention.head_dim, 0.5);
   const nn::MlpSpec mlp{.hidden = c.hidden,
                         .width = need_int(json, {"intermediate_size"}, Ranges::width),
                         .act = read_act(json, {"hidden_act"}, Act::relu2),

@@ -19,11 +19,13 @@ nn::Mamba2Spec read_mamba(const io::Json& json, int64_t hidden, float eps) {
   m.conv_width = int_or(json, {"conv_kernel", "mamba_d_conv"}, {2, 64}, 4);
   m.chunk = int_or(json, {"chunk_size", "mamba_chunk_size"}, {1, 4096}, 128);
   m.conv_bias = bool_or(json, {"use_conv_bias", "mamba_conv_bias"}, true);
-  m.proj_bias = bool_or(json, {"mamba_proj_bias", "use_bias"}, false);
+  // In transformers and NVIDIA's code use_bias decides; the other key is only stored with it.
+  m.proj_bias = bool_or(json, {"use_bias", "mamba_proj_bias"}, false);
+  need_act(json, {"mamba_hidden_act"}, Act::silu, "silu");
   m.eps = eps;
   // The only clamp on dt at run time. time_step_min and _max are for initialisation (docs/internals/pitfalls.md, 1).
-  if (const auto limit = json.get({"time_step_limit", "mamba_dt_limit"});
-      limit && limit->is_array() && limit->items().size() == 2) {
+  if (const auto limit = json.get({"time_step_limit", "mamba_dt_limit"})) {
+    if (limit->items().size() != 2) limit->refuse("is not a pair", "the least and the largest dt");
     m.dt_min = static_cast<float>(limit->items()[0].as_number({0, 1e30}));
     const double top = limit->items()[1].as_number();
     m.dt_max = top < 1e30 ? static_cast<float>(top) : 0.0f;
@@ -55,6 +57,8 @@ nn::MoeSpec read_moe(const io::Json& json, const io::Json* block, int64_t hidden
       pick({"n_shared_experts"}, {0, 1024}, 1) * pick({"moe_shared_expert_intermediate_size"}, Ranges::width, 0);
   m.n_group = pick({"n_group"}, Ranges::experts, 1);
   m.topk_group = pick({"topk_group"}, Ranges::experts, 1);
+  need_act(json, {"mlp_hidden_act"}, Act::relu2, "relu2");
+  need_usual(json, {{"mlp_bias", false}});  // of shared experts and latent projections
   m.normalise = bool_or(json, {"norm_topk_prob"}, true);
   m.scale = static_cast<float>(number_or(json, {"routed_scaling_factor"}, {0, 1e6}, 1.0));
   const io::Json& where = block && block->int_of({"num_experts_per_tok"}) ? *block : json;
@@ -152,6 +156,7 @@ Config read_nemotron_h(const io::Json& json) {
   const auto letters = read_pattern(json, {"layers_block_type", "hybrid_override_pattern"}, "block_configs");
   if (!letters) json.need({"layers_block_type", "hybrid_override_pattern", "block_configs"});
   const auto own = json.get({"block_configs"});
+  need_absent(json, {"sliding_window"});
   const Reader reader{json, c};
   size_t ordinal = 0;
   for (size_t i = 0; i < letters->size(); ++i) {

@@ -34,6 +34,9 @@ Config read_nemotron_nas(const io::Json& json) {
   for (size_t i = 0; i < blocks.size(); ++i) {
     const io::Json part = blocks[i].need({"attention"}), ffn = blocks[i].need({"ffn"});
     const std::string prefix = fmt::format("model.layers.{}.", i);
+    need_absent(part, {"window_length", "num_sink_tokens", "sparsify"});
+    need_usual(part, {{"use_prefill_window_attention", false}, {"unshifted_sink", false}});
+    need_absent(ffn, {"sparsify", "moe"});
     LayerSpec layer;
     const bool no_attention = absent(part) || (!is_linear(part) && !part.get({"n_heads_in_group"}));
     if (is_linear(part)) {
