@@ -75,7 +75,8 @@ class Posttrain(TrainCase):
         held = ("data.validation=0.4", "eval.every=1", "eval.batches=9", "steps=3")
         distill = ("data.kind=ids", f"data.path={ids}", f"distill.teacher={HYBRID}", "distill.ce=0.5", "loss.goldfish_k=2",
                    "optimizer.lr=1e-3", "steps=6")
-        for words in (distill, self.preference(PAIRS, *held), self.policy(ROLLOUTS[:6], *held)):
+        for words_of in (lambda: distill, lambda: self.preference(PAIRS, *held), lambda: self.policy(ROLLOUTS[:6], *held)):
+            words = words_of()
             for ranks in ("1", "2"):
                 shutil.rmtree(self.out, ignore_errors=True)
                 self.trained(*words, *(("--ranks", ranks) if ranks == "2" else ()))
