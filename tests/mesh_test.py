@@ -11,6 +11,7 @@ import time
 
 from support.mesh import MODEL, MeshCase, recipe_of
 from support.program import BRAID, DATA, ENVIRONMENT, MPI_ENVIRONMENT, ONE_LINE, main, mpirun
+from support.tensors import write_header
 from support.training import files_of, state_of
 
 
@@ -238,6 +239,11 @@ class Ranks(MeshCase):
         self.refused("parallel.zero=7", "--ranks", 2, says="zero")
         self.refused("--ranks", 2, "objective=graph", says="of a graph are those of a grid")
         self.refused("--ranks", 2, "data.path=/nowhere", "data.kind=ids", says="/nowhere")
+        ids = self.root / "ids.safetensors"
+        write_header(ids, {"batches": {"dtype": "I64", "shape": [2, 2, 13], "data_offsets": [0, 416]}}, bytes(416))
+        words = ("--ranks", 3, "batch=0", f"data.path={ids}", "data.kind=ids")
+        for more in ((), ("--dry-run",)):
+            self.refused(*words, *more, says="[batch] has too few sequences for every rank and part; got 2; expected at least 3 ranks x 1 parts")
 
     def test_mpirun_starts_ranks_too(self):
         one = self.run_in("one", "steps=2")

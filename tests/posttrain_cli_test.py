@@ -6,8 +6,10 @@ usage: posttrain_cli_test.py BRAID
 import json
 import math
 import shutil
+import struct
 
 from support.program import braid, main
+from support.tensors import write_header
 from support.training import CHAT, HYBRID, TrainCase, state_of
 
 PAIRS = [{"prompt_ids": [1, 2 + i], "chosen_ids": [5, 6 + i], "rejected_ids": [9] * (1 + i % 3)} for i in range(7)]
@@ -63,6 +65,28 @@ class Posttrain(TrainCase):
         self.refused(*rollouts, "policy.dual_clip=0.5", says="is not above 1")
         self.refused(*rollouts, "policy.ratio=sequence", "policy.importance_cap=2", says="cannot be combined")
         self.assertFalse(self.out.exists())
+
+    def test_ranks_whose_rows_have_no_target(self):
+        """A held-out set of three rows on two ranks, and rows that goldfish leaves nothing of: each rank has the same
+        sums, so that they end and log what one rank does."""
+        ids = self.root / "ids.safetensors"
+        write_header(ids, {"batches": {"dtype": "I64", "shape": [3, 2, 3], "data_offsets": [0, 144]}},
+                     struct.pack("<18q", *(i * 7 % 50 for i in range(18))))
+        held = ("data.validation=0.4", "eval.every=1", "eval.batches=9", "steps=3")
+        distill = ("data.kind=ids", f"data.path={ids}", f"distill.teacher={HYBRID}", "distill.ce=0.5", "loss.goldfish_k=2",
+                   "optimizer.lr=1e-3", "steps=6")
+        for words_of in (lambda: distill, lambda: self.preference(PAIRS, *held), lambda: self.policy(ROLLOUTS[:6], *held)):
+            words = words_of()
+            for ranks in ("1", "2"):
+                shutil.rmtree(self.out, ignore_errors=True)
+                self.trained(*words, *(("--ranks", ranks) if ranks == "2" else ()))
+                lines = [{key: x for key, x in line.items() if "loss" in key or key == "skipped"} for line in self.logged()]
+                if ranks == "1":
+                    want = lines
+            self.assertEqual([x.keys() for x in lines], [x.keys() for x in want])
+            for a, b in zip(lines, want):
+                for key in b:
+                    self.assertAlmostEqual(a[key] or 0, b[key] or 0, delta=1e-5)
 
     def test_a_teacher_of_other_tokens(self):
         teacher = self.root / "teacher"

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <map>
 
 #include "core/tape.h"
 #include "engine/scheduler.h"
 #include "models/master_weights.h"
+#include "nn/observer.h"
 
 #include "support/error_of.h"
 #include "support/golden.h"
@@ -201,6 +203,39 @@ TEST(RecurrentDepthOptions, GradientsAreThoseOfTheLastSteps) {
     EXPECT_GT(most, 0) << tensor.name;
     EXPECT_LE(off, kBound * most) << tensor.name;
   }
+}
+
+// Products in every step of the loop know which one it is: dropout and stochastic rounding draw by that.
+TEST(RecurrentDepthOptions, EveryUseOfAWeightHasItsNumber) {
+  models::MasterWeights masters(DType::f32);
+  const auto model = masters.load(io::find_model((std::filesystem::path(support::data()) / "huginn").string()));
+  struct Uses final : nn::Observer {
+    const nn::Run* run = nullptr;
+    std::map<std::string, std::vector<uint32_t>> of{};
+    void product(const Param& w, const View&, const View&) override { of[w.name].push_back(run->use); }
+    void norm(const Param&, const View&, const View&, const View&) override {}
+    void experts(Ctx&, const nn::ExpertsSeen&) override {}
+  } uses;
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const SeqMap seqs = SeqMap::one(4);
+  nn::StateView none;
+  nn::Run run{.ctx = ctx, .seqs = seqs, .state = none, .observer = &uses};
+  uses.run = &run;
+  const Tensor ids(arena, DType::i32, {4}), start(arena, DType::f32, {4, model->config().hidden});
+  std::fill_n(ids.mut().as<int32_t>(), 4, 3);
+  fill(start.mut(), 0.5);
+  const nn::Loop loop{.steps = 3, .start = start};
+  run.loop = &loop;
+  (void)model->forward(run, ids);
+  const std::vector<uint32_t> once = {0}, thrice = {0, 1, 2};
+  size_t repeated = 0;
+  for (const auto& [name, list] : uses.of) {
+    EXPECT_TRUE(list == once || list == thrice) << name;
+    repeated += list == thrice ? 1 : 0;
+  }
+  EXPECT_GT(repeated, 1u);
+  EXPECT_LT(repeated, uses.of.size());
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, RecurrentDepth, testing::ValuesIn(folders()), label_of);

@@ -36,7 +36,7 @@ int data_tokenize(const DataTokenizeArgs& o) {
          {.what = "is not text", .got = kind, .expected = "text files, or lines of JSON with 'text'"});
   io::TokenFileWriter writer(o.out, language.vocabulary);
   report::Progress progress("tokens", 0);
-  const auto add = [&](std::span<const int32_t> ids, std::span<const uint8_t> trained) {
+  const auto add = [&](std::span<const int32_t> ids, std::span<const uint8_t> trained, bool) {
     if (!trained.empty()) {
       fail(printable(o.input), {.what = "has conversations, and this format cannot say which tokens are trained",
                                 .hint = "data.kind = \"jsonl\", which reads it as it is"});

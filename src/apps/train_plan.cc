@@ -140,10 +140,10 @@ Plan make_plan(const train::Recipe& recipe, int ranks) {
   plan.parameters = static_cast<double>(n.total + n.mtp);
   plan.active = static_cast<double>(n.active);
   const Size size = size_of(recipe, config.vocab);
-  train::need_rows(recipe, size.rows);
+  const int64_t shares = recipe.parallel.shares(ranks), own = (size.rows + shares - 1) / shares;
+  train::need_rows(recipe, size.rows, shares);
   plan.rows = size.rows;
   plan.length = size.length;
-  const int64_t shares = recipe.parallel.shares(ranks), own = (plan.rows + shares - 1) / shares;
   plan.part = (own + recipe.accumulate - 1) / recipe.accumulate * plan.length;
   plan.formula = train::flops_per_token(config, plan.length);
   Arena arena;

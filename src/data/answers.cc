@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 #include "data/chat.h"
@@ -122,8 +123,9 @@ std::vector<Answer> rollout_of(const Line& text, const Language& language, bool 
   const io::Json line = io::Json::parse(text.text, text.where);
   if (line.get({"error"})) return {};  // of an environment, in the log of a run
   if (rated) line.need({"reward"});
+  const auto group = rated ? line.need({"group"}) : line.get({"group"});
   Answer answer{.tokens = answer_of(text, line, "completion", language),
-                .group = rated ? line.need({"group"}).raw().dump() : "",
+                .group = group ? group->raw().dump() : "",
                 .reward = line.number_of({"reward"}, kReward)};
   const io::Json logprobs = line.need({"logprobs"});
   for (const io::Json& value : logprobs.items())
@@ -160,6 +162,20 @@ void rate_groups(const std::vector<std::string>& groups, std::vector<Rating>& ra
     ratings[i].answers = group.answers;
     if (group.answers > 1) ratings[i].deviation = std::sqrt(group.deviation / static_cast<double>(group.answers - 1));
   }
+}
+
+// The numbers of groups by their names; "" is a group of its own.
+std::vector<int64_t> numbers_of(const std::vector<std::string>& groups) {
+  std::map<std::string_view, int64_t> known;
+  std::vector<int64_t> numbers;
+  int64_t next = 0;
+  for (const std::string& name : groups) {
+    const auto [at, fresh] = known.emplace(name, next);
+    const bool own = fresh || name.empty();
+    numbers.push_back(own ? next : at->second);
+    next += own ? 1 : 0;
+  }
+  return numbers;
 }
 
 // All answers of a path; `of` gives those of a line.
@@ -203,6 +219,8 @@ Answers read_preferences(const std::filesystem::path& path, const Language& lang
   std::vector<std::string> none;
   Answers answers = read(path, none, reading, [&](const Line& line) { return pair_of(line, language, rated); });
   answers.per_row = 2;
+  answers.groups.resize(static_cast<size_t>(answers.rows()));
+  std::iota(answers.groups.begin(), answers.groups.end(), int64_t{0});
   return answers;
 }
 
@@ -210,6 +228,7 @@ Answers read_rollouts(const std::filesystem::path& path, const Language& languag
   std::vector<std::string> groups;
   Answers answers = read(path, groups, reading, [&](const Line& line) { return rollout_of(line, language, rated); });
   if (rated) rate_groups(groups, answers.ratings, path);
+  answers.groups = numbers_of(groups);
   return answers;
 }
 

@@ -12,6 +12,7 @@
 // next turn. Answers in text end with the end-of-text token, those in a chat as the template ends a turn. Only the
 // tokens of answers are targets.
 #pragma once
+#include <algorithm>
 #include <filesystem>
 #include <span>
 #include <vector>
@@ -29,8 +30,11 @@ struct Answers {
   std::vector<float> logprobs{};          // of all trained tokens of rollouts
   std::vector<int64_t> logprob_begins{};  // [answers + 1] where those of each begin; empty for pairs
   int64_t per_row = 1;                    // 2: pairs
+  std::vector<int64_t> groups{};          // of every row, numbered in their order: those of one prompt are held out
+                                          // together
 
   int64_t rows() const { return corpus.documents() / per_row; }
+  int64_t group_count() const { return groups.empty() ? 0 : 1 + *std::max_element(groups.begin(), groups.end()); }
   int64_t length_of(int64_t row) const;  // tokens that are read: all but the last of each answer
 };
 

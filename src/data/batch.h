@@ -1,6 +1,6 @@
 // Batch: what one step of training reads. Rows of at most `length` tokens, back to back; each document, or piece of
 // one, is its own sequence, so that attention, convolution and scan start from an empty state at its first token and no
-// target comes from another document.
+// target comes from another document. A row may have no target at all: its loss is over nothing.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -5,7 +5,7 @@
 
 namespace braid::data {
 
-void Corpus::add(std::span<const int32_t> ids, std::span<const uint8_t> trained) {
+void Corpus::add(std::span<const int32_t> ids, std::span<const uint8_t> trained, bool continues) {
   CHECK(!file_ && (trained.empty() || trained.size() == ids.size()), "{} marks", trained.size());
   if (!trained.empty() && !marked()) trained_.assign(ids_.size(), 1);
   if (!trained.empty()) {
@@ -14,6 +14,7 @@ void Corpus::add(std::span<const int32_t> ids, std::span<const uint8_t> trained)
     trained_.insert(trained_.end(), ids.size(), 1);
   }
   conversation_.push_back(!trained.empty());
+  groups_.push_back(continues && !groups_.empty() ? groups_.back() : groups());
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   begins_.push_back(std::ssize(ids_));
 }

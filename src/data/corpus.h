@@ -15,14 +15,18 @@ class Corpus {
   Corpus() = default;
   explicit Corpus(io::TokenFile file) : file_(std::move(file)) {}
 
-  // Appends a document; without a mask all of it is trained.
-  void add(std::span<const int32_t> ids, std::span<const uint8_t> trained = {});
+  // Appends a document; without a mask all of it is trained. `continues`: it belongs with the one before it, so that
+  // either both are held out or none.
+  void add(std::span<const int32_t> ids, std::span<const uint8_t> trained = {}, bool continues = false);
 
   int64_t documents() const { return file_ ? file_->documents() : std::ssize(begins_) - 1; }
   int64_t begin(int64_t document) const {
     return file_ ? file_->begin(document) : begins_[static_cast<size_t>(document)];
   }
   int64_t length(int64_t document) const { return begin(document + 1) - begin(document); }
+  // Documents that belong together, numbered in their order.
+  int64_t group(int64_t document) const { return file_ ? document : groups_[static_cast<size_t>(document)]; }
+  int64_t groups() const { return file_ ? file_->documents() : groups_.empty() ? 0 : groups_.back() + 1; }
   bool marked() const { return !trained_.empty(); }  // are there conversations?
   bool conversation(int64_t document) const { return marked() && conversation_[static_cast<size_t>(document)]; }
 
@@ -44,6 +48,7 @@ class Corpus {
   std::vector<int64_t> begins_{0};
   std::vector<uint8_t> trained_;    // per token; empty if there is no conversation
   std::vector<bool> conversation_;  // per document
+  std::vector<int64_t> groups_;     // per document
 };
 
 }  // namespace braid::data

@@ -46,6 +46,7 @@ struct DataSpec {
   uint64_t seed = 0;
   double validation = 0;  // share of the documents that training never sees, in [0, 1)
   bool held_out = false;  // read that share, in order, instead of the rest
+  bool once = false;      // rows after the first epoch have no targets, where there is an end: none counts twice
   bool shuffle = true;    // false: rows in the order of the data
   bool rated = false;     // answers must have rewards, those of rollouts at least two to a group
   Goldfish goldfish{};
@@ -66,6 +67,8 @@ class Loader {
 
   int64_t rows() const { return rows_; }  // of a step
   int64_t length() const { return rules_.length; }
+  // Until every part was read; the smaller ones of a blend come again, in their proportion. 0: endless.
+  int64_t rows_per_epoch() const;
   int64_t steps_per_epoch() const;  // rounded up: the first step of the second epoch may begin with a row of the first;
                                     // 0: endless
   std::optional<double> entropy_floor() const;  // of a single generated source
@@ -84,7 +87,7 @@ class Loader {
   };
   int64_t rows_ = 0;
   uint64_t seed_ = 0;
-  bool held_out_ = false, shuffle_ = true;
+  bool held_out_ = false, once_ = false, shuffle_ = true;
   RowRules rules_;
   std::vector<Part> parts_;
   std::vector<std::string> notes_;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "data/read_text.h"
 #include "io/safetensors_write.h"
 #include "io/token_file.h"
 #include "support/error_of.h"
@@ -278,6 +279,114 @@ TEST_F(TextTest, TheSplitIsByDocument) {
   EXPECT_EQ(held.size(), 10u);
   for (const auto& row : held) EXPECT_FALSE(train.contains(row));
   EXPECT_EQ(b.batch(0).ids, b.batch(10).ids);  // validation keeps its order
+}
+
+// A template that drops earlier thoughts makes two examples of a line, and answers to one prompt are a group: what
+// training sees of one says much of the others.
+TEST_F(TextTest, TheSplitLeavesLinesAndGroupsWhole) {
+  std::string talks, rollouts;
+  for (int i = 0; i < 24; ++i) {
+    const char name = static_cast<char>('a' + i);
+    const auto turn = [](const char* role, const std::string& content) {
+      nlohmann::json j = {{"role", role}, {"content", content}};
+      if (role[0] == 'a') j["thought"] = "hm";
+      return j;
+    };
+    const nlohmann::json messages = {turn("user", std::string(1, name)), turn("assistant", "yo"), turn("user", "b"),
+                                     turn("assistant", "k")};
+    talks += nlohmann::json{{"messages", messages}}.dump() + "\n";
+  }
+  for (int i = 0; i < 96; ++i)  // answers of a group do not follow one another
+    rollouts +=
+        nlohmann::json{
+            {"group", i % 24}, {"prompt_ids", {i % 24}}, {"completion_ids", {9}}, {"reward", i}, {"logprobs", {-1}}}
+            .dump() +
+        "\n";
+  rollouts += R"({"prompt_ids": [99], "completion_ids": [9], "logprobs": [-1]})"
+              "\n";  // without a group
+  for (const bool answers : {false, true}) {
+    const std::string path = answers ? write("r.jsonl", rollouts) : write("c.jsonl", talks);
+    DataSpec spec{.kind = answers ? "rollouts" : "jsonl",
+                  .path = path,
+                  .batch = 1,
+                  .length = answers ? 0 : 40,
+                  .validation = 0.25};
+    std::map<int32_t, int> seen[2];  // how many sequences begin with a token, trained and held out
+    for (const bool held_out : {false, true}) {
+      spec.held_out = held_out;
+      const Loader loader = open(spec, language());
+      for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
+        const Batch batch = loader.batch(step);
+        for (const Seq& s : batch.seqs.seqs) ++seen[held_out][batch.ids[static_cast<size_t>(s.start)]];
+      }
+    }
+    EXPECT_EQ(seen[1].size(), 6u) << answers;
+    EXPECT_EQ(seen[0].size() + seen[1].size(), answers ? 25u : 24u);
+    for (const auto& [token, count] : seen[1]) {
+      EXPECT_FALSE(seen[0].contains(token)) << token;
+      EXPECT_EQ(count, token == 99 ? 1 : answers ? 4 : 2) << token;
+    }
+  }
+}
+
+// Documents of a plain text begin as those of lines do, wherever they were cut.
+TEST_F(TextTest, EveryDocumentOfATextBeginsWithBos) {
+  text::BpeTrainer trainer({.vocabulary = 259, .added = {{"<eot>"}, {"<s>"}, {"<|end|>"}}});
+  trainer.add("x", "test");
+  nlohmann::json json = nlohmann::json::parse(trainer.train().json);
+  const nlohmann::json bos = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
+                       own = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  json["post_processor"] = {{"type", "TemplateProcessing"},
+                            {"single", {bos, own}},
+                            {"pair", {bos, own}},
+                            {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}}}};
+  const text::Tokenizer tokenizer = text::Tokenizer::parse(json.dump(), "test");
+  ASSERT_EQ(tokenizer.encode("", true), (std::vector<int32_t>{1}));
+  Language other = language();
+  other.tokenizer = &tokenizer;
+  const std::vector<std::string> want = {"<s>ab<eot>", "<s>c<eot>", "<s>d<eot>"};
+  const auto documents = [&](const std::string& path) {
+    std::vector<std::string> out;
+    const auto note = [&](std::span<const int32_t> ids, std::span<const uint8_t>, bool) {
+      out.push_back(tokenizer.decode(ids, false));
+    };
+    path.ends_with("jsonl") ? read_jsonl(path, other, note) : read_text(path, other, note);
+    return out;
+  };
+  EXPECT_EQ(documents(write("t.txt", "ab<eot>c<eot><s>d")), want);  // one brings its own
+  EXPECT_EQ(documents(write("l.jsonl", R"({"text": "ab"})"
+                                       "\n"
+                                       R"({"text": "c<eot>d"})"
+                                       "\n")),
+            want);
+  other.end_of_text = 1;  // which separates already
+  EXPECT_EQ(documents(write("t.txt", "a<s>b")), (std::vector<std::string>{"<s>", "a<s>", "b<s>"}));
+}
+
+// Beyond an epoch there are rows, so that ranks and parts have theirs, but no targets.
+TEST_F(TextTest, ReadOnceNoRowCountsTwice) {
+  const std::string path = write("t.txt", std::string(63, 'a')), small = write("s.txt", std::string(15, 'b'));
+  DataSpec spec{.path = path, .batch = 3, .length = 8, .once = true};  // 8 rows
+  const Loader loader = open(spec, language());
+  EXPECT_EQ(loader.rows_per_epoch(), 8);
+  spec.once = false;
+  const Loader endless = open(spec, language());
+  int64_t trained = 0;
+  for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) trained += loader.batch(step).trained;
+  EXPECT_EQ(trained, 63);  // 64 tokens with <eot>
+  for (int64_t step = 0; step < 2; ++step) EXPECT_EQ(loader.batch(step).targets, endless.batch(step).targets);
+  const Batch last = loader.batch(2), more = endless.batch(2), beyond = loader.batch(3);
+  EXPECT_EQ(std::ssize(last.rows), 4);
+  EXPECT_TRUE(std::equal(last.targets.begin(), last.targets.begin() + last.rows[2], more.targets.begin()));
+  EXPECT_EQ(std::count(last.targets.begin() + last.rows[2], last.targets.end(), kMasked),
+            std::ssize(last.targets) - last.rows[2]);
+  EXPECT_EQ(beyond.trained, 0);
+  EXPECT_EQ(std::count(beyond.targets.begin(), beyond.targets.end(), kMasked), std::ssize(beyond.targets));
+  const Loader blend = open({.blend = {{path, 1}, {small, 1}}, .batch = 4, .length = 8, .once = true}, language());
+  EXPECT_EQ(blend.rows_per_epoch(), 16);  // the small one comes again, in its proportion
+  EXPECT_EQ(blend.steps_per_epoch(), 4);
+  for (int64_t step = 0; step < 4; ++step) EXPECT_GT(blend.batch(step).trained, 20);
+  EXPECT_EQ(blend.batch(4).trained, 0);
 }
 
 TEST_F(TextTest, ABlendKeepsItsProportions) {

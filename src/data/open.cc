@@ -52,6 +52,7 @@ class Opener {
     loader_.rows_ = spec.batch;
     loader_.seed_ = spec.seed;
     loader_.held_out_ = spec.held_out;
+    loader_.once_ = spec.once;
     loader_.shuffle_ = spec.shuffle;
     loader_.rules_ = {.length = spec.length, .vocabulary = language.vocabulary, .goldfish = spec.goldfish};
   }
@@ -125,7 +126,9 @@ class Opener {
   Corpus read(const std::string& kind, const fs::path& path) const {
     if (kind == "indexed") return Corpus(io::TokenFile(path));
     Corpus corpus;
-    const auto add = [&](std::span<const int32_t> ids, std::span<const uint8_t> trained) { corpus.add(ids, trained); };
+    const auto add = [&](std::span<const int32_t> ids, std::span<const uint8_t> trained, bool continues) {
+      corpus.add(ids, trained, continues);
+    };
     kind == "jsonl" ? read_jsonl(path, language_, add, spec_.reading, spec_.thoughts) : read_text(path, language_, add);
     return corpus;
   }
@@ -142,7 +145,7 @@ class Opener {
                    .expected = fmt::format("length = {} at most", spec_.length),
                    .hint = "length = 0, the longest"});
     }
-    std::vector<int64_t> chosen = chosen_of(all.rows(), spec_.validation, spec_.held_out);
+    std::vector<int64_t> chosen = chosen_of(all.groups, all.group_count(), spec_.validation, spec_.held_out);
     if (chosen.empty()) {
       fail(where, {.what = spec_.held_out ? "no row is held out" : "no row is left to train on",
                    .got = fmt::format("{} rows", all.rows()),

@@ -23,18 +23,20 @@ int64_t context_of(const RowRules& rules) { return rules.goldfish.k > 0 ? rules.
 
 }  // namespace
 
-std::vector<int64_t> chosen_of(int64_t n, double validation, bool held_out) {
+std::vector<int64_t> chosen_of(std::span<const int64_t> group_of, int64_t groups, double validation, bool held_out) {
   std::vector<int64_t> chosen;
-  const int64_t kept = n - static_cast<int64_t>(std::llround(validation * static_cast<double>(n)));
-  for (int64_t document = 0; document < n; ++document) {
-    const bool out = validation > 0 && shuffled(document, n, kSplitKey) >= kept;
-    if (out == held_out) chosen.push_back(document);
+  const int64_t kept = groups - static_cast<int64_t>(std::llround(validation * static_cast<double>(groups)));
+  for (int64_t i = 0; i < std::ssize(group_of); ++i) {
+    const bool out = validation > 0 && shuffled(group_of[static_cast<size_t>(i)], groups, kSplitKey) >= kept;
+    if (out == held_out) chosen.push_back(i);
   }
   return chosen;
 }
 
 std::vector<int64_t> chosen_documents(const Corpus& corpus, double validation, bool held_out) {
-  std::vector<int64_t> chosen = chosen_of(corpus.documents(), validation, held_out);
+  std::vector<int64_t> group_of;
+  for (int64_t document = 0; document < corpus.documents(); ++document) group_of.push_back(corpus.group(document));
+  std::vector<int64_t> chosen = chosen_of(group_of, corpus.groups(), validation, held_out);
   std::erase_if(chosen, [&](int64_t document) { return corpus.length(document) == 0; });
   return chosen;
 }

@@ -3,6 +3,7 @@
 // conversations whole: best-fit decreasing bin packing, done once.
 #pragma once
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "data/corpus.h"
@@ -10,9 +11,9 @@
 
 namespace braid::data {
 
-// Of `n` documents or rows those that training sees, or with `held_out` those it never sees: a share of them, chosen by
-// number.
-std::vector<int64_t> chosen_of(int64_t n, double validation, bool held_out);
+// Of documents or rows, in `groups` groups, of which each has a number, those that training sees, or with `held_out`
+// those it never sees: a share of the groups, chosen by number, whole.
+std::vector<int64_t> chosen_of(std::span<const int64_t> group_of, int64_t groups, double validation, bool held_out);
 // The same without empty documents.
 std::vector<int64_t> chosen_documents(const Corpus& corpus, double validation, bool held_out);
 

@@ -30,15 +30,34 @@ const text::Tokenizer& tokenizer_of(const Language& language, const std::string&
   return *language.tokenizer;
 }
 
-// `ids` as documents: each ends with end-of-text, if the tokenizer has one.
-void add_documents(std::vector<int32_t> ids, const Language& language, DocumentSink sink) {
+// What the tokenizer puts before a text: BOS, or nothing. End-of-text is none of it: it separates already.
+std::vector<int32_t> opening_of(const text::Tokenizer& tokenizer, int32_t end_of_text) {
+  std::vector<int32_t> around = tokenizer.encode("", true);
+  const std::vector<int32_t> probe = tokenizer.encode("a", true);
+  around.erase(std::ranges::mismatch(around, probe).in1, around.end());
+  around.erase(std::ranges::find(around, end_of_text), around.end());
+  return around;
+}
+
+// `text` as documents: each ends with end-of-text, if the tokenizer has one, and begins as the first one does.
+void add_documents(std::string_view text, const text::Tokenizer& tokenizer, const Language& language,
+                   DocumentSink sink) {
+  std::vector<int32_t> ids = tokenizer.encode(text, true);
   if (ids.empty()) return;
-  if (!language.end_of_text) return sink(ids, {});
+  if (!language.end_of_text) return sink(ids, {}, false);
   if (ids.back() != *language.end_of_text) ids.push_back(*language.end_of_text);
-  for (auto begin = ids.begin(); begin != ids.end();) {
-    const auto end = std::find(begin, ids.end(), *language.end_of_text) + 1;
-    sink({begin, end}, {});
+  auto begin = ids.begin(), end = std::find(begin, ids.end(), *language.end_of_text) + 1;
+  sink({begin, end}, {}, false);
+  if (end == ids.end()) return;
+  const std::vector<int32_t> opening = opening_of(tokenizer, *language.end_of_text);
+  std::vector<int32_t> document;
+  while (end != ids.end()) {
     begin = end;
+    end = std::find(begin, ids.end(), *language.end_of_text) + 1;
+    document.clear();
+    if (std::mismatch(opening.begin(), opening.end(), begin, end).first != opening.end()) document = opening;
+    document.insert(document.end(), begin, end);
+    sink(document, {}, false);
   }
 }
 
@@ -59,8 +78,8 @@ std::vector<Example> documents_of(const Line& line, const Language& language, co
   if (text == json.end() || !text->is_string())
     fail(where, {.what = "the line is not a document", .expected = "a member 'text' or 'messages'"});
   std::vector<Example> out;
-  add_documents(tokenizer.encode(text->get_ref<const std::string&>(), true), language,
-                [&](std::span<const int32_t> ids, std::span<const uint8_t>) {
+  add_documents(text->get_ref<const std::string&>(), tokenizer, language,
+                [&](std::span<const int32_t> ids, std::span<const uint8_t>, bool) {
                   out.push_back({{ids.begin(), ids.end()}, {}});
                 });
   return out;
@@ -72,7 +91,7 @@ void add_lines(const fs::path& path, const Language& language, DocumentSink sink
   each_line(
       path, [&](const Line& line) { return documents_of(line, language, thoughts); },
       [&](const std::vector<Example>& documents) {
-        for (const Example& document : documents) sink(document.ids, document.trained);
+        for (size_t i = 0; i < documents.size(); ++i) sink(documents[i].ids, documents[i].trained, i > 0);
       },
       reading);
 }
@@ -81,9 +100,9 @@ void add_lines(const fs::path& path, const Language& language, DocumentSink sink
 void read_some(const fs::path& path, const char* expected, DocumentSink sink,
                sys::FunctionRef<void(DocumentSink)> read) {
   bool any = false;
-  read([&](std::span<const int32_t> ids, std::span<const uint8_t> trained) {
+  read([&](std::span<const int32_t> ids, std::span<const uint8_t> trained, bool continues) {
     any = true;
-    sink(ids, trained);
+    sink(ids, trained, continues);
   });
   if (!any) fail(printable(path.string()), {.what = "holds no documents", .expected = expected});
 }
@@ -100,7 +119,7 @@ void read_text(const fs::path& path, const Language& language, DocumentSink sink
         fail(printable(name.string()), {.what = fmt::format("the text is not UTF-8 at byte {}", valid),
                                         .got = printable(text.substr(valid, 4)),
                                         .hint = "iconv -t utf-8"});
-      if (!text.empty()) add_documents(tokenizer.encode(text, true), language, counted);
+      if (!text.empty()) add_documents(text, tokenizer, language, counted);
     }
   });
 }

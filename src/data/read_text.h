@@ -12,11 +12,13 @@
 
 namespace braid::data {
 
-// Takes a document; `trained` is its mask, empty if all tokens are trained.
-using DocumentSink = sys::FunctionRef<void(std::span<const int32_t> ids, std::span<const uint8_t> trained)>;
+// Takes a document; `trained` is its mask, empty if all tokens are trained. `continues`: it comes from the same line as
+// the one before, as examples of one conversation do.
+using DocumentSink =
+    sys::FunctionRef<void(std::span<const int32_t> ids, std::span<const uint8_t> trained, bool continues)>;
 
 // A file, or the files of a folder and those below, sorted by name. A document is a file, or the text between
-// end-of-text tokens. Error when there is no document, or no tokenizer.
+// end-of-text tokens; each begins as the tokenizer begins a text. Error when there is no document, or no tokenizer.
 void read_text(const std::filesystem::path& path, const Language& language, DocumentSink sink);
 
 // One document per line: `text`, or `messages` (chat.h), some with fewer thoughts. Error names the line. `reading` may

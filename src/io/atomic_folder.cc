@@ -1,6 +1,7 @@
 #include "io/atomic_folder.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr const char* kDone = "DONE";
 constexpr const char* kSuffix = ".part";
+constexpr const char* kAside = ".old";
 
 // File systems that refuse this have nothing to flush.
 void flush_folder(const fs::path& folder) {
@@ -24,12 +26,51 @@ void flush_folder(const fs::path& folder) {
   close(fd);
 }
 
+// The name beside `path` for what this process puts there.
+fs::path beside(const fs::path& path, const char* suffix) {
+  return path.parent_path() / fmt::format(".{}.{}{}", path.filename().string(), getpid(), suffix);
+}
+
+void rename_or_fail(const fs::path& from, const fs::path& to, const fs::path& named) {
+  if (rename(from.c_str(), to.c_str()) != 0)
+    fail_environment(printable(named.string()), {.what = "cannot be renamed into place", .got = std::strerror(errno)});
+}
+
+// Both names at once, where the file system can.
+bool exchange_names(const fs::path& a, const fs::path& b) {
+  constexpr unsigned kExchange = 2;  // RENAME_EXCHANGE
+  return syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), kExchange) == 0;
+}
+
+// ".NAME.PID.old" -> "NAME"; empty: it is no folder that was put aside.
+std::string owner_of(std::string name) {
+  if (!name.starts_with(".") || !name.ends_with(kAside)) return {};
+  name.resize(name.size() - std::strlen(kAside));
+  const size_t dot = name.rfind('.');
+  const bool numbered = dot > 1 && dot + 1 < name.size() && name.find_first_not_of("0123456789", dot + 1) == name.npos;
+  return numbered ? name.substr(1, dot - 1) : std::string();
+}
+
 }  // namespace
 
+void replace_folder(const fs::path& from, const fs::path& to, Exchange exchange) {
+  std::error_code none;
+  if (!fs::exists(to, none)) return rename_or_fail(from, to, to);
+  if (exchange == Exchange::at_once && exchange_names(from, to)) return remove_folder(from);
+  const fs::path aside = beside(to, kAside);
+  fs::remove_all(aside, none);
+  rename_or_fail(to, aside, to);
+  if (rename(from.c_str(), to.c_str()) != 0) {
+    const int problem = errno;
+    rename_or_fail(aside, to, to);
+    fail_environment(printable(to.string()), {.what = "cannot be renamed into place", .got = std::strerror(problem)});
+  }
+  flush_folder(to.parent_path());
+  remove_folder(aside);
+}
+
 AtomicFolder::AtomicFolder(const fs::path& path, Mark mark)
-    : path_(path),
-      temporary_(path.parent_path() / fmt::format(".{}.{}{}", path.filename().string(), getpid(), kSuffix)),
-      mark_(mark) {
+    : path_(path), temporary_(beside(path, kSuffix)), mark_(mark) {
   std::error_code failed;
   fs::remove_all(temporary_, failed);  // of a killed process with the same number
   fs::create_directories(temporary_, failed);
@@ -47,9 +88,7 @@ void AtomicFolder::commit() {
     if (entry.is_directory()) flush_folder(entry.path());
   }
   flush_folder(temporary_);
-  if (fs::exists(path_)) remove_folder(path_);
-  if (rename(temporary_.c_str(), path_.c_str()) != 0)
-    fail_environment(printable(path_.string()), {.what = "cannot be renamed into place", .got = std::strerror(errno)});
+  replace_folder(temporary_, path_);
   committed_ = true;
   flush_folder(path_.parent_path());
 }
@@ -70,7 +109,15 @@ void sweep_remnants(const fs::path& parent) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(parent, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(".") && name.ends_with(kSuffix) && entry.is_directory(ignored)) fs::remove_all(entry, ignored);
+    if (!entry.is_directory(ignored)) continue;
+    if (name.starts_with(".") && name.ends_with(kSuffix)) fs::remove_all(entry, ignored);
+    const std::string owner = owner_of(name);
+    if (owner.empty()) continue;
+    if (fs::exists(parent / owner, ignored)) {
+      remove_folder(entry);
+    } else {
+      fs::rename(entry, parent / owner, ignored);
+    }
   }
 }
 

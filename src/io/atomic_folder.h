@@ -1,6 +1,8 @@
 // A folder that appears whole or not at all: its files go to a hidden temporary folder next to it, which commit()
 // flushes to disk and renames into place, marked with a file DONE where that is asked for. A crash, a full disk or an
-// exception leaves the old folder as it was; what a killed process left is removed by the next one.
+// exception leaves the old folder as it was, or the new one in its place: the two exchange their names at once. Where
+// the file system cannot do that the old one is renamed first, and a crash at that moment leaves it under the hidden
+// name; sweep_remnants gives it its name back. What else a killed process left is removed by the next one.
 #pragma once
 #include <filesystem>
 
@@ -25,8 +27,13 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-bool is_complete(const std::filesystem::path& folder);     // exists, with its DONE
-void remove_folder(const std::filesystem::path& folder);   // DONE first, so that a half-deleted one is incomplete
+bool is_complete(const std::filesystem::path& folder);    // exists, with its DONE
+void remove_folder(const std::filesystem::path& folder);  // DONE first, so that a half-deleted one is incomplete
+// The folder `from` takes the place of `to`, if there is one, which is removed. one_by_one: as where names cannot be
+// exchanged.
+enum class Exchange { at_once, one_by_one };
+void replace_folder(const std::filesystem::path& from, const std::filesystem::path& to,
+                    Exchange exchange = Exchange::at_once);
 void sweep_remnants(const std::filesystem::path& parent);  // left by killed writers, which must be gone
 
 }  // namespace braid::io

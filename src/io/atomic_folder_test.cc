@@ -6,6 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "io/atomic_file.h"
 #include "support/error_of.h"
 #include "support/folder.h"
@@ -83,6 +86,48 @@ TEST_F(AtomicFolderTest, AFolderOfRemnantsIsEmpty) {
   fs::remove(folder_ / "out/notes");
   check_new_folder(folder_ / "out");
   EXPECT_TRUE(fs::is_empty(folder_ / "out"));
+}
+
+// Whenever a crash comes, one of the two is there: so it is at every moment.
+TEST_F(AtomicFolderTest, ThereIsNoMomentWithoutAFolder) {
+  constexpr int kFiles = 300;  // whose removal takes a while
+  std::atomic<bool> done = false;
+  std::atomic<int64_t> missing = 0;
+  const auto replace = [&] {
+    AtomicFolder folder(folder_ / "a");
+    for (int i = 0; i < kFiles; ++i) write(folder.place() / std::to_string(i), "x");
+    folder.commit();
+  };
+  replace();
+  std::thread reader([&] {
+    while (!done) missing += is_complete(folder_ / "a") ? 0 : 1;
+  });
+  for (int round = 0; round < 5; ++round) replace();
+  done = true;
+  reader.join();
+  EXPECT_EQ(missing, 0);
+  EXPECT_EQ(entries(folder_), 1);
+}
+
+TEST_F(AtomicFolderTest, WhereNamesCannotBeExchangedTheOldOneIsPutAside) {
+  write("a/old", "1");
+  write(".new/new", "1");
+  replace_folder(folder_ / ".new", folder_ / "a", Exchange::one_by_one);
+  EXPECT_TRUE(fs::exists(folder_ / "a" / "new"));
+  EXPECT_FALSE(fs::exists(folder_ / "a" / "old"));
+  EXPECT_EQ(entries(folder_), 1);
+  EXPECT_NE(support::error_of([&] { replace_folder(folder_ / "none", folder_ / "a", Exchange::one_by_one); }).find("a"),
+            std::string::npos);
+  EXPECT_TRUE(fs::exists(folder_ / "a" / "new"));
+  fs::rename(folder_ / "a", folder_ / ".a.7.old");  // a crash between the two renames
+  write(".b.7.old/x", "1");                         // one after them
+  write("b/y", "1");
+  write(".c.x.old/x", "1");
+  sweep_remnants(folder_);
+  EXPECT_TRUE(fs::exists(folder_ / "a" / "new"));
+  EXPECT_TRUE(fs::exists(folder_ / "b" / "y"));
+  EXPECT_FALSE(fs::exists(folder_ / ".b.7.old"));
+  EXPECT_TRUE(fs::exists(folder_ / ".c.x.old"));
 }
 
 TEST_F(AtomicFolderTest, ReplacesAndSweeps) {

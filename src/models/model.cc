@@ -246,9 +246,11 @@ Tensor Model::loop_step(nn::Run& run, const Tensor& input, const Tensor& state, 
   const DType type = run.numerics.products;
   const Tensor both = nn::concatenate(run, nn::converted(run, state, type), nn::converted(run, input, type));
   run.state_offset = static_cast<int>(step % run.loop->states) * static_cast<int>(loop_states_);
+  run.use = static_cast<uint32_t>(step);
   const Tensor next = through(run, std::span(layers_).subspan(loop.begin, layers), nn::linear(run, both, loop_in_),
                               loop.begin + static_cast<size_t>(step) * layers);
   run.state_offset = 0;
+  run.use = 0;
   return next;
 }
 
@@ -279,9 +281,12 @@ Tensor Model::mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor
   const Tensor e = mtp.embedding_norm.forward(run, look_up(run, ids, mtp.embedding), run.numerics.products),
                h = mtp.hidden_norm.forward(run, hidden, run.numerics.products);
   // eh_proj reads both, the embedding first.
-  const Tensor x = nn::linear(run, nn::concatenate(run, e, h), mtp.projection);
   const auto step = static_cast<uint32_t>(&mtp - mtp_.data());
-  return through(run, mtp.layers, run.hidden ? nn::own_channels(run, x, true) : x, std::nullopt, 1 + step);
+  run.use = step;  // of weights that all steps share
+  const Tensor x = nn::linear(run, nn::concatenate(run, e, h), mtp.projection);
+  const Tensor y = through(run, mtp.layers, run.hidden ? nn::own_channels(run, x, true) : x, std::nullopt, 1 + step);
+  run.use = 0;
+  return y;
 }
 
 Tensor Model::mtp_step(nn::Run& run, const Tensor& ids, const Tensor& hidden) {

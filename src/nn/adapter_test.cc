@@ -82,11 +82,12 @@ void expect_gradients(float dropout) {
 TEST(Adapter, GradientsMatchFiniteDifferences) { expect_gradients(0); }
 TEST(Adapter, GradientsWithDropoutMatchFiniteDifferences) { expect_gradients(0.4f); }
 
-Tensor forward(Adapted& test, Arena& arena, DType act, DType out, bool adapted, const Draws* draws = nullptr) {
+Tensor forward(Adapted& test, Arena& arena, DType act, DType out, bool adapted, const Draws* draws = nullptr,
+               uint32_t use = 0) {
   Ctx ctx{.arena = arena};
   const SeqMap seqs = SeqMap::one(kTokens);
   StateView state;
-  Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::training(act), .draws = draws};
+  Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::training(act), .draws = draws, .use = use};
   test.param.adapter = adapted ? &test.adapter : nullptr;
   return linear(run, test.input(arena, act), test.param, out);
 }
@@ -115,6 +116,7 @@ TEST(Adapter, DropsOnlyWhereAPassDraws) {
   EXPECT_TRUE(same_bits(y(&draws), y(&draws)));
   EXPECT_FALSE(same_bits(y(&draws), y(&later)));
   EXPECT_FALSE(same_bits(y(&draws), y(nullptr)));
+  EXPECT_FALSE(same_bits(y(&draws), forward(test, arena, DType::f32, DType::f32, true, &draws, 1))) << "the next use";
 }
 
 }  // namespace

@@ -167,7 +167,8 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   const SeqMap* seqs = run.experts ? nullptr : &run.seqs;
   const bool none = x.dim(0) == 0, y_is_read = spec_.latent > 0 && !run.experts;  // by a backward
   const ExpertAct act = spec_.gated ? ExpertAct::silu : ExpertAct::relu2;
-  const LowExperts low{.precision = run.precision, .up = params_.up, .gate = params_.gate, .down = params_.down};
+  const LowExperts low{
+      .precision = run.precision, .up = params_.up, .gate = params_.gate, .down = params_.down, .use = run.use};
   const bool trains = !up_grad_.empty() || !gate_grad_.empty() || !down_grad_.empty();
   const bool train = run.numerics.product_class == ProductClass::packed;
   const Tape* on = run.ctx.tape;

@@ -62,7 +62,8 @@ Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   comm::Group *sums_y = side == HiddenSide::reads ? run.hidden : nullptr,
               *sums_dx = side == HiddenSide::writes ? run.hidden : nullptr;
   const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
-  const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
+  LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
+  low.use = run.use;
   // Routers compute in FP32, as transformers': rounding would choose other experts.
   const bool wide = x.dtype() == DType::f32 || w.role == ParamRole::router;
   // Which expert wins a near tie decides the rest of a run: training in FP32 follows the logits, not the order of sums.
@@ -139,9 +140,9 @@ Tensor linear(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
     return converted(run, plain(run, x, w, DType::f32, bias), out);  // sums are not rounded one by one
   if (!w.adapter) return plain(run, x, w, out, bias);
   Adapter& adapter = *w.adapter;
-  constexpr uint32_t kUse = 0x6c6f7261;  // "lora": no other op draws with it
-  const Tensor inner =
-      plain(run, dropout(run, x, adapter.dropout, adapter.number, kUse), adapter.a, DType::f32, nullptr);
+  constexpr uint32_t kUse = 0x6c6f7261;  // "lora": from here on no other op draws
+  const Tensor dropped = dropout(run, x, adapter.dropout, adapter.number, kUse + run.use),
+               inner = plain(run, dropped, adapter.a, DType::f32, nullptr);
   const Tensor share =
       plain(run, scaled(run, inner, adapter.scale, run.numerics.products), adapter.b, DType::f32, nullptr);
   return add(run, plain(run, x, w, DType::f32, bias), share, out);

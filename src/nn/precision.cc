@@ -125,11 +125,12 @@ ProductSpecs specs_of(const std::string& recipe, ProductSpecs specs, const Recip
   return specs;
 }
 
-// Gradients for data and for weights use different noise, and so do micro-batches: each begins with its own sample.
+// Gradients for data and for weights use different noise, and so do micro-batches, since each begins with its own
+// sample, and the steps of a loop over the same weights.
 Noise noise_of(const LowWeight& low, uint32_t product, std::span<const Seq> seqs) {
   const Seq first = seqs.empty() ? Seq() : seqs[0];
   const auto r = philox({.seed = low.precision->seed(), .stream = static_cast<uint32_t>(low.precision->step())},
-                        static_cast<uint64_t>(first.sample_id));
+                        static_cast<uint64_t>(first.sample_id), low.use);
   return {.key = {.seed = static_cast<uint64_t>(r[1]) << 32 | r[0], .stream = low.stream + product},
           .row0 = first.pos0};
 }

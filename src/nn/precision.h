@@ -35,6 +35,7 @@ struct LowWeight {
   const Precision* precision = nullptr;
   ProductSpecs specs{};
   uint32_t stream = 0;  // of its noise
+  uint32_t use = 0;     // of a weight that a pass uses several times: which time (Run::use)
 
   explicit operator bool() const { return precision != nullptr; }
 };
@@ -79,9 +80,12 @@ bool is_low_precision(const std::string& recipe);
 struct LowExperts {
   const Precision* precision = nullptr;
   std::span<const Param> up{}, gate{}, down{};
+  uint32_t use = 0;  // as of a weight
 
   LowWeight find(std::span<const Param> list) const {
-    return precision && !list.empty() ? precision->find(list[0]) : LowWeight();
+    LowWeight low = precision && !list.empty() ? precision->find(list[0]) : LowWeight();
+    low.use = use;
+    return low;
   }
 };
 

@@ -147,6 +147,12 @@ TEST(LowLinear, BitsDependOnlyOnTheMicroBatch) {
       EXPECT_NE(whole.dx.bytes, plain.dx.bytes) << recipe << " left the gradient of the data unchanged";
       EXPECT_NE(whole.dw.bytes, plain.dw.bytes) << recipe << " left the gradient of the weight unchanged";
       EXPECT_LE(distance(whole.dx.view(), plain.dx.view()), 1.5) << recipe;
+      Linear::Results next_use;
+      LowWeight next = low;
+      next.use = 1;
+      l.pass(next, 0, 2, next_use);
+      EXPECT_EQ(whole.dw.bytes != next_use.dw.bytes, low.specs.weight_dy.stochastic) << recipe << ": a step of a loop";
+      EXPECT_EQ(whole.dx.bytes != next_use.dx.bytes, low.specs.data_dy.stochastic) << recipe;
       precision.begin_step(8);
       l.pass(low, 0, 2, later);
       EXPECT_EQ(whole.dw.bytes != later.dw.bytes, low.specs.weight_dy.stochastic) << recipe << ": noise of a step";
@@ -305,13 +311,13 @@ struct Experts {
     for (const Param& p : params) w.push_back(p.value);
     return w;
   }
-  void pass(const Precision* precision, size_t first, size_t n, Results& r) {
+  void pass(const Precision* precision, size_t first, size_t n, Results& r, uint32_t use = 0) {
     const int64_t start = seqs[first].start, rows = seqs[first + n - 1].start + seqs[first + n - 1].len - start;
     SeqMap map{std::vector<Seq>(seqs.begin() + static_cast<std::ptrdiff_t>(first),
                                 seqs.begin() + static_cast<std::ptrdiff_t>(first + n))};
     for (Seq& s : map.seqs) s.start -= start;
     const auto u = weights_of(up), g = weights_of(gate), d = weights_of(down);
-    const LowExperts low{.precision = precision, .up = up, .gate = gate, .down = down};
+    const LowExperts low{.precision = precision, .up = up, .gate = gate, .down = down, .use = use};
     const View in = x.view().slice(0, start, rows), w = weights.view().slice(0, start, rows),
                who = view_of(chosen.data(), {kTokens, kSlots}).slice(0, start, rows);
     const ExpertAct act = g.empty() ? ExpertAct::relu2 : ExpertAct::silu;
@@ -364,6 +370,9 @@ TEST(LowExperts, BitsDependOnlyOnTheMicroBatch) {
     e.pass(&precision, 0, 2, whole);
     e.ctx.threads = 1;
     e.pass(&precision, 0, 2, again);
+    Experts::Results next_use(gated);
+    e.pass(&precision, 0, 2, next_use, 1);
+    EXPECT_NE(whole.dx.bytes, next_use.dx.bytes) << "a step of a loop";
     precision.begin_step(1);
     e.pass(&precision, 0, 2, later);
     EXPECT_EQ(whole.y.bytes, again.y.bytes);

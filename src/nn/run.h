@@ -79,6 +79,7 @@ struct Run {
   const ContextShares* context = nullptr;  // `seqs` are this rank's pieces of longer ones; null: they are whole
   LayerPasses* layers = nullptr;           // of ranks that divide them (nn/layer_passes.h); or null
   int state_offset = 0;  // of blocks that a pass runs several times: added to their Block::state_index
+  uint32_t use = 0;      // and which time it is, from 0: the random numbers that they draw differ
 
   // The sequences of the rows that an op gets.
   const SeqMap& rows() const;

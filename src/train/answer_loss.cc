@@ -29,13 +29,20 @@ Slope PreferenceLoss::at(double d, double gap) const {
   return {loss, beta * (logistic(x) - p)};
 }
 
+Slope ratio_of(double log_ratio) {
+  if (log_ratio <= kLogRatioMax) return {std::exp(log_ratio), std::exp(log_ratio)};
+  const double most = std::exp(kLogRatioMax);
+  return {most * (1 + log_ratio - kLogRatioMax), most};
+}
+
 PolicySlope policy_loss(double log_ratio, double advantage, const Clip& clip) {
-  const double ratio = std::exp(log_ratio), free = ratio * advantage,
-               held = std::clamp(ratio, 1 - clip.low, 1 + clip.high) * advantage;
   PolicySlope slope;
+  if (advantage == 0) return slope;
+  const Slope ratio = ratio_of(log_ratio);
+  const double free = ratio.loss * advantage, held = std::clamp(ratio.loss, 1 - clip.low, 1 + clip.high) * advantage;
   slope.clipped = held < free;
   slope.loss = -std::min(free, held);
-  slope.derivative = slope.clipped ? 0 : -free;
+  slope.derivative = slope.clipped ? 0 : -ratio.derivative * advantage;
   if (clip.dual > 0 && advantage < 0 && slope.loss > -clip.dual * advantage) {
     slope.clipped = true;
     slope.loss = -clip.dual * advantage;
@@ -44,7 +51,11 @@ PolicySlope policy_loss(double log_ratio, double advantage, const Clip& clip) {
   return slope;
 }
 
-Slope kl_estimate(double q) { return {std::expm1(q) - q, -std::expm1(q)}; }
+Slope kl_estimate(double q) {
+  if (q <= kLogRatioMax) return {std::expm1(q) - q, -std::expm1(q)};
+  const Slope ratio = ratio_of(q);
+  return {ratio.loss - 1 - q, 1 - ratio.derivative};
+}
 
 double advantage_of(Advantage kind, const data::Rating& rating) {
   constexpr double kEpsilon = 1e-6;  // of the deviation

@@ -11,6 +11,8 @@
 //   -min(r A, clip(r, 1 - low, 1 + high) A), with dual > 0 and A < 0 at most -dual A
 //                                                             Schulman et al. 2017, equation 7; Ye et al. 2020
 //   k3 = exp(q) - q - 1, q = log p0 - log p: an estimate of the KL from the start (Schulman 2020, no bias, never < 0)
+// Beyond kLogRatioMax either exponential goes on as its tangent: finite however unlikely a token was, and still
+// pulling.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -34,10 +36,13 @@ struct PreferenceLoss {
 struct Clip {
   double low = 0.2, high = 0.2, dual = 0;  // dual 0: none
 };
+constexpr double kLogRatioMax = 20;  // ratios above e^20 = 4.9e8
+Slope ratio_of(double log_ratio);    // in log_ratio
 struct PolicySlope : Slope {
   bool clipped = false;  // then the derivative is 0
 };
-PolicySlope policy_loss(double log_ratio, double advantage, const Clip& clip);  // in log_ratio
+// In log_ratio. 0 without an advantage, whatever the ratio is.
+PolicySlope policy_loss(double log_ratio, double advantage, const Clip& clip);
 
 Slope kl_estimate(double q);  // k3; in log p
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 namespace braid::train {
 namespace {
@@ -40,7 +41,7 @@ TEST(AnswerLoss, EveryDerivativeIsThatOfItsLoss) {
   for (const double dual : {0.0, 3.0}) {
     const Clip clip{.low = 0.2, .high = 0.28, .dual = dual};
     for (const double advantage : {-1.5, 0.0, 0.7}) {
-      for (const double x : {-2.0, -0.4, -0.1, 0.0, 0.2, 0.3, 1.0, 1.3})
+      for (const double x : {-2.0, -0.4, -0.1, 0.0, 0.2, 0.3, 1.0, 1.3, 900.0})
         expect_derivative([&](double r) { return policy_loss(r, advantage, clip); }, x);
     }
   }
@@ -63,6 +64,25 @@ TEST(AnswerLoss, RatiosAreClippedOnTheSideThatTheAdvantagePushes) {
   EXPECT_TRUE(policy_loss(std::log(9), -2, dual).clipped);
   EXPECT_FALSE(policy_loss(std::log(2), -2, dual).clipped);
   EXPECT_EQ(kl_estimate(0).loss, 0);
+}
+
+// Of a token that the policy finds all but impossible, or that the start does.
+TEST(AnswerLoss, NoRatioIsInfinite) {
+  for (const double log_ratio : {30.0, 800.0, 1e9}) {
+    for (const double advantage : {-2.0, 0.0, 2.0}) {
+      const PolicySlope slope = policy_loss(log_ratio, advantage, {.low = 0.2, .high = 0.28});
+      EXPECT_TRUE(std::isfinite(slope.loss) && std::isfinite(slope.derivative)) << log_ratio << " " << advantage;
+      EXPECT_EQ(slope.loss == 0, advantage == 0);
+      EXPECT_NEAR(slope.derivative, advantage < 0 ? 2 * std::exp(kLogRatioMax) : 0, 1);
+    }
+    EXPECT_TRUE(std::isfinite(kl_estimate(log_ratio).loss)) << log_ratio;
+    EXPECT_LT(kl_estimate(log_ratio).derivative, 0);
+  }
+  EXPECT_EQ(policy_loss(std::numeric_limits<double>::infinity(), 0, {}).loss, 0);
+  for (const double x : {kLogRatioMax - 1e-9, kLogRatioMax + 1e-9}) {
+    EXPECT_NEAR(ratio_of(x).loss / std::exp(x), 1, 1e-12);
+    EXPECT_NEAR(kl_estimate(x).loss / (std::expm1(x) - x), 1, 1e-12);
+  }
 }
 
 TEST(AnswerLoss, AdvantagesAreRelativeToTheGroup) {

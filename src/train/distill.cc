@@ -120,6 +120,8 @@ void Distill::look(Ctx& ctx, const TaskPart& part) {
 
 void Distill::run(nn::Run& run, models::Model& model, const Tensor& ids, const Tensor& targets, const TaskPart& part,
                   Sums& sums) {
+  for (const char* name : {"loss", "kl", "ce"}) sums.add(name, 0, 0);
+  if (!ends_.empty()) sums.add("hidden", 0, 0);
   const Tensor weights(run.ctx.arena, DType::f32, {ids.dim(0)});
   const double mean = 1 / std::max(1.0, static_cast<double>(part.whole.trained));
   fill(weights.mut(), mean);

@@ -136,7 +136,8 @@ void Language::open_data(const models::Config& config, const data::Reading& read
   data::DataSpec spec = data_spec(recipe_);
   spec.reading = reading;
   data_ = data::open(spec, language, vocabulary);
-  need_rows(recipe_, data_->rows());
+  const int64_t shares = mesh_ ? mesh_->shares() : 1;
+  need_rows(recipe_, data_->rows(), shares);
   if (recipe_.eval.every == 0) return;
   if (recipe_.eval.data.empty()) {
     spec.held_out = true;
@@ -147,8 +148,9 @@ void Language::open_data(const models::Config& config, const data::Reading& read
   }
   spec.goldfish.k = 0;
   spec.thoughts = {};
+  spec.once = true;
   held_out_ = data::open(spec, language, vocabulary);
-  need_rows(recipe_, held_out_->rows());
+  need_rows(recipe_, held_out_->rows(), shares);
 }
 
 // The content of the data, so that another file under the same name is noticed, and the model's config.

@@ -41,6 +41,7 @@ class Language final : public Objective {
   std::vector<Param*> params() override { return trained_->masters.params(*trained_->model); }
   int64_t draw(int64_t step, bool held_out) override;
   bool holds_out() const override { return held_out_.has_value(); }
+  int64_t held_out_batches() const override { return held_out_ ? held_out_->steps_per_epoch() : 0; }
   int64_t tokens() const override { return std::ssize(batch_.ids); }
   double flops_per_token() const override { return flops_; }
   void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override;

@@ -312,6 +312,27 @@ TEST_F(LanguageTest, HeldOutTermsAreThoseOfTraining) {
   EXPECT_NEAR(once.metric(0, "mtp_loss"), (once.metric(0, "mtp_loss_1") + once.metric(0, "mtp_loss_2")) / 2, 1e-9);
 }
 
+// Rows that are fewer than the batches ask for count once each.
+TEST_F(LanguageTest, ASmallHeldOutSetIsReadOnce) {
+  io::TokenFileWriter corpus(folder_ / "corpus", 50);
+  for (int32_t i = 0; i < 5; ++i) corpus.add(std::vector<int32_t>(8, i));
+  corpus.finish();
+  recipe_.data.kind = "indexed";
+  recipe_.data.path = recipe_.eval.data = (folder_ / "corpus").string();
+  recipe_.optimizer.lr = 0;
+  recipe_.length = 8;
+  recipe_.steps = 1;
+  recipe_.eval.every = 1;
+  recipe_.batch = 5;
+  recipe_.eval.batches = 1;
+  const double once = train().held_out.at(0).loss;
+  for (const auto& [batch, batches] : {std::pair<int64_t, int64_t>{2, 3}, {2, 40}, {4, 40}, {7, 1}}) {
+    recipe_.batch = batch;
+    recipe_.eval.batches = batches;
+    EXPECT_NEAR(train().held_out.at(0).loss, once, 1e-6 * once) << batch << " " << batches;
+  }
+}
+
 // Without a step between them: different batches from training, and all their tokens.
 TEST_F(LanguageTest, HeldOutBatchesAreNotTrainedAndWhole) {
   recipe_.optimizer.lr = 0;

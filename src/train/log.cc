@@ -82,7 +82,8 @@ double now() { return std::chrono::duration<double>(std::chrono::system_clock::n
 }  // namespace
 
 std::string line_of(const StepLog& log) {
-  std::string text = fmt::format("step {}/{}  loss {:.4f}", log.step, log.steps, log.loss);
+  std::string text = fmt::format("step {}/{}  ", log.step, log.steps);
+  text += log.empty ? "no targets" : fmt::format("loss {:.4f}", log.loss);
   if (log.judged) text += fmt::format(" ({:+.1f})", log.z_score);
   for (const auto& [name, value] : log.metrics) text += fmt::format("  {} {:.4f}", name, value);
   text += fmt::format("  norm {:.3g}  lr {:.2e}  {:.0f} tok/s", log.grad_norm, log.lr, log.tokens_per_second);
@@ -95,7 +96,7 @@ std::string line_of(const StepLog& log) {
 
 std::string json_of(const StepLog& log) {
   nlohmann::ordered_json j = {{"step", log.step},
-                              {"loss", log.loss},
+                              {"loss", nullptr},
                               {"grad_norm", log.grad_norm},
                               {"lr", log.lr},
                               {"tokens", log.tokens},
@@ -105,6 +106,7 @@ std::string json_of(const StepLog& log) {
                               {"z_score", log.z_score},
                               {"norm_z_score", log.norm_z_score},
                               {"skipped", log.skipped}};
+  if (!log.empty) j["loss"] = log.loss;
   for (const auto& [name, value] : log.metrics) j[name] = value;
   if (log.waited_ms) j["waited_ms"] = *log.waited_ms;
   if (log.weight_hash) j["weight_hash"] = fmt::format("{:016x}", *log.weight_hash);
@@ -187,15 +189,18 @@ Log::~Log() {
 }
 
 void Log::step(const StepLog& log) {
-  train_.points.emplace_back(static_cast<double>(log.step), log.loss);
-  append_lines(fmt::format("{},{},{},{},,\n", log.step, log.loss, log.grad_norm, log.lr), csv_, csv_path_);
+  if (!log.empty) train_.points.emplace_back(static_cast<double>(log.step), log.loss);
+  const std::string loss = log.empty ? "" : fmt::to_string(log.loss);
+  append_lines(fmt::format("{},{},{},{},,\n", log.step, loss, log.grad_norm, log.lr), csv_, csv_path_);
   if (log.step % recipe_.every != 0 && log.step != log.steps) return;
   if (jsonl_) append_lines(json_of(log) + "\n", jsonl_, jsonl_path_);
   if (!events_) return;
-  std::vector<std::pair<std::string, float>> values = {
-      {"loss", static_cast<float>(log.loss)}, {"grad_norm", static_cast<float>(log.grad_norm)},
-      {"lr", static_cast<float>(log.lr)},     {"tokens_per_second", static_cast<float>(log.tokens_per_second)},
-      {"mfu", static_cast<float>(log.mfu)},   {"memory_bytes", static_cast<float>(log.memory_bytes)}};
+  std::vector<std::pair<std::string, float>> values = {{"grad_norm", static_cast<float>(log.grad_norm)},
+                                                       {"lr", static_cast<float>(log.lr)},
+                                                       {"tokens_per_second", static_cast<float>(log.tokens_per_second)},
+                                                       {"mfu", static_cast<float>(log.mfu)},
+                                                       {"memory_bytes", static_cast<float>(log.memory_bytes)}};
+  if (!log.empty) values.emplace(values.begin(), "loss", static_cast<float>(log.loss));
   for (const auto& [name, value] : log.metrics) values.emplace_back(name, static_cast<float>(value));
   events_->scalars(log.step, now(), values);
 }

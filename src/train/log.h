@@ -29,7 +29,8 @@ struct StepLog {
   double mfu = 0;  // relative to the measured peak; 0: not known
   int64_t memory_bytes = 0;
   std::optional<double> waited_ms{};  // of the step, for sums of gradients over ranks; none: there is one rank
-  bool skipped = false;
+  bool skipped = false;               // changed nothing: a spike, or
+  bool empty = false;                 // without a target, so that there is no loss
   std::optional<uint64_t> weight_hash{};
 };
 

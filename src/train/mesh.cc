@@ -6,6 +6,7 @@
 #include <string>
 
 #include "models/cut.h"
+#include "sys/check.h"
 #include "sys/error.h"
 #include "sys/machine.h"
 #include "sys/memory.h"
@@ -26,7 +27,18 @@ std::vector<double> numbers_of(const Sums& sums) {
   return numbers;
 }
 
-// All ranks have the same names, in the same order.
+// Ranks exchange numbers alone, so all need the same names in the same order: of others the sums would be mixed up, or
+// the ranks wait for each other for ever.
+void check_names(comm::Group& group, const Sums& sums) {
+  std::string names;
+  for (const Sums::Sum& sum : sums.all()) names += std::string(sum.name) + '\n';
+  const auto own = std::bit_cast<int64_t>(std::hash<std::string>()(names));
+  std::vector<int64_t> all(static_cast<size_t>(group.size()));
+  group.all_gather(view_of(&own, {1}), mut_view_of(all.data(), {std::ssize(all)})).wait();
+  CHECK(std::ranges::count(all, own) == std::ssize(all), "rank {} of {} has the sums {}, another rank has others",
+        group.rank(), group.size(), printable(names));
+}
+
 void set(Sums& sums, std::span<const double> numbers) {
   size_t at = 0;
   for (const Sums::Sum& sum : sums.all()) {
@@ -240,13 +252,7 @@ void check_mesh(const Recipe& recipe, int ranks) {
   check_whole_weights(recipe);
   if (p.zero > 0 && recipe.lora.rank > 0)
     refuse("parallel.zero", "adapters are too small to be divided", "parallel.zero=0");
-  const int64_t shares = p.shares(ranks);
-  if (recipe.batch > 0 && recipe.batch < shares * recipe.accumulate) {
-    fail("batch", {.what = "has too few sequences for every rank and part",
-                   .got = std::to_string(recipe.batch),
-                   .expected = fmt::format("at least {} ranks x {} parts", shares, recipe.accumulate),
-                   .hint = "fewer --ranks"});
-  }
+  if (recipe.batch > 0) need_rows(recipe, recipe.batch, p.shares(ranks));
 }
 
 void check_cut(const Recipe& recipe) {
@@ -458,6 +464,7 @@ void Mesh::end_gradients(models::MasterWeights& masters, Sums& sums, int threads
     send(sums, rank + 1);
   }
   for (const std::span<float> array : masters.gradient_arrays()) world_.broadcast(mut_flat(array), last).wait();
+  check_names(world_, sums);
   std::vector<double> numbers = numbers_of(sums);
   world_.broadcast(bits_of(numbers), last).wait();
   set(sums, numbers);
@@ -487,6 +494,7 @@ void Mesh::add_up(std::span<int32_t> values) {
 }
 
 void Mesh::add_up(Sums& sums) {
+  check_names(batch_, sums);
   std::vector<double> numbers = numbers_of(sums);
   add_up(numbers);
   set(sums, numbers);

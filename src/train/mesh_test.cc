@@ -51,6 +51,8 @@ std::vector<Step> step_on(int ranks, const Recipe& recipe, std::initializer_list
   return steps;
 }
 
+constexpr int64_t kNames = 8;  // bytes by which a rank tells each other one which sums it has
+
 TEST(Mesh, BytesOfAStepAreThoseOfTheFormula) {
   for (const int ranks : {2, 4, 8}) {
     for (const int64_t zero : {0, 1}) {
@@ -58,7 +60,8 @@ TEST(Mesh, BytesOfAStepAreThoseOfTheFormula) {
       recipe.parallel.zero = zero;
       const std::vector<Step> steps = step_on(ranks, recipe, {4096, 12288});
       const int64_t bytes = 16384 * 16 * 4;  // few bytes take an algorithm with fewer messages
-      for (const Step& step : steps) EXPECT_EQ(step.sent, 2 * bytes * (ranks - 1) / ranks) << ranks << " zero " << zero;
+      for (const Step& step : steps)
+        EXPECT_EQ(step.sent, 2 * bytes * (ranks - 1) / ranks + kNames * (ranks - 1)) << ranks << " zero " << zero;
     }
   }
 }
@@ -73,8 +76,23 @@ TEST(Mesh, BytesOfAGridAreThoseOfTheFormula) {
     const Grid g = recipe.parallel.axes();
     const int64_t part = kBytes / g.z;
     for (const Step& step : step_on(static_cast<int>(g.model() * g.z * g.d), recipe, {4096, 12288}))
-      EXPECT_EQ(step.sent, 2 * (g.z - 1) * part + 2 * (g.d - 1) * part / g.d) << grid;
+      EXPECT_EQ(step.sent, 2 * (g.z - 1) * part + 2 * (g.d - 1) * part / g.d + kNames * (g.z * g.d - 1)) << grid;
   }
+}
+
+// In place of a wait without end, or of sums that are mixed up.
+TEST(MeshDeathTest, RanksHaveTheSameSums) {
+  const auto add_up = [](bool other) {
+    comm::run_in_process(2, {.per_node = 2}, [&](comm::Group& world) {
+      Mesh mesh({}, world);
+      Sums sums;
+      sums.add("loss", 1, 1);
+      if (other || world.rank() == 0) sums.add(other && world.rank() == 0 ? "kl" : "ce", 1, 1);
+      mesh.add_up(sums);
+    });
+  };
+  EXPECT_EXIT(add_up(false), testing::ExitedWithCode(70), "has the sums loss");
+  EXPECT_EXIT(add_up(true), testing::ExitedWithCode(70), "has the sums loss");
 }
 
 TEST(Mesh, GridsThatCannotBe) {
@@ -192,7 +210,7 @@ TEST(Mesh, ExpertsAreSummedOverTheRanksThatHaveThem) {
       }
       EXPECT_EQ(step.squares, 100.0 * kDense + (16.0 + 36.0) * kExpert);
       // 2 n (P - 1) / P of each, where P ranks have the same.
-      EXPECT_EQ(step.sent, 4 * (2 * kDense * 3 / 4 + 2 * kExpert / 2)) << "zero " << zero;
+      EXPECT_EQ(step.sent, 4 * (2 * kDense * 3 / 4 + 2 * kExpert / 2) + kNames * 3) << "zero " << zero;
     }
     const std::vector<float>& whole = steps[0].whole;
     ASSERT_EQ(std::ssize(whole), kDense + 2 * kExpert);

@@ -14,6 +14,11 @@ double Sums::mean(std::string_view name) const {
   return found != sums_.end() ? found->mean() : 0;
 }
 
+double Sums::count(std::string_view name) const {
+  const auto found = std::find_if(sums_.begin(), sums_.end(), [&](const Sum& s) { return s.name == name; });
+  return found != sums_.end() ? found->count : 0;
+}
+
 void Objective::run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums) {
   for (const Range& rows : parts) run(ctx, rows.begin, rows.begin + rows.count, backward, sums);
 }

@@ -26,8 +26,9 @@ class Sums {
     double count = 0;  // what it is a mean over
     double mean() const { return count > 0 ? sum / count : sum; }
   };
-  Sum& operator[](std::string_view name);    // created if missing; `name` outlives this
-  double mean(std::string_view name) const;  // 0 if there is none
+  Sum& operator[](std::string_view name);     // created if missing; `name` outlives this
+  double mean(std::string_view name) const;   // 0 if there is none
+  double count(std::string_view name) const;  // 0 if there is none
   void add(std::string_view name, double sum, double count) {
     Sum& to = (*this)[name];
     to.sum += sum;
@@ -52,11 +53,13 @@ class Objective {
 
   // Loads the batch of step `step`, from 0, of training or held out, and returns its number of rows.
   virtual int64_t draw(int64_t step, bool held_out) = 0;
-  virtual bool holds_out() const = 0;  // is there a held-out batch?
-  virtual int64_t tokens() const = 0;  // of the batch; for tokens per second
+  virtual bool holds_out() const = 0;                     // is there a held-out batch?
+  virtual int64_t held_out_batches() const { return 0; }  // until they come again; 0: as many as are asked for
+  virtual int64_t tokens() const = 0;                     // of the batch; for tokens per second
   virtual double flops_per_token() const { return 0; }
   // Adds what rows [begin, end) of the batch contribute to the sums, among them "loss", and with `backward` to the
-  // gradients, of a mean over the whole batch.
+  // gradients, of a mean over the whole batch. The names and their order are the recipe's, whatever the rows are, even
+  // without a target: ranks add up the numbers alone.
   virtual void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) = 0;
   // The same for all parts of a batch of this rank: one after the other, unless ranks of a pipeline take turns.
   virtual void run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums);

@@ -167,6 +167,29 @@ void check_trainable(const models::Config& config) {
         .hint = "dropout = 0, or a rate for embedding and residual branches alone"});
 }
 
+namespace {
+
+// Of rates that fall, or would.
+void note_decay(const Recipe& recipe, std::vector<std::string>& lines) {
+  const ScheduleRecipe& s = recipe.schedule;
+  if (s.kind == "constant") return;
+  if (s.min_lr > recipe.optimizer.lr)
+    lines.push_back(fmt::format("schedule.min_lr = {} is above optimizer.lr = {}: the rate rises to it", s.min_lr,
+                                recipe.optimizer.lr));
+  if (s.kind != "wsd") return;
+  if (s.decay == 0) lines.emplace_back("schedule.kind = wsd without schedule.decay stays at optimizer.lr");
+  if (s.decay > recipe.steps) {
+    lines.push_back(fmt::format("schedule.decay = {} is more than steps = {}: the rate begins below optimizer.lr",
+                                s.decay, recipe.steps));
+  } else if (s.decay > 0 && s.decay + s.warmup > recipe.steps) {
+    lines.push_back(fmt::format(
+        "schedule.warmup = {} and schedule.decay = {} are more than steps = {}: the rate drops after the warm-up",
+        s.warmup, s.decay, recipe.steps));
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> idle_words(const Recipe& recipe) {
   std::vector<std::string> lines;
   const ScheduleRecipe& schedule = recipe.schedule;
@@ -176,8 +199,7 @@ std::vector<std::string> idle_words(const Recipe& recipe) {
   }
   if (schedule.kind == "constant" && (schedule.decay > 0 || schedule.min_lr > 0))
     lines.emplace_back("schedule.decay and schedule.min_lr do nothing: schedule.kind is constant");
-  if (schedule.kind == "wsd" && schedule.decay == 0)
-    lines.emplace_back("schedule.kind = wsd without schedule.decay stays at optimizer.lr");
+  note_decay(recipe, lines);
   if (recipe.checkpoint.merge == 1) lines.emplace_back("checkpoint.merge = 1 does nothing: a mean is of two or more");
   if (recipe.eval.every == 0 && !recipe.eval.data.empty())
     lines.emplace_back("eval.data does nothing without eval.every");
@@ -314,8 +336,13 @@ void need_memory(double state, double passes, int64_t available) {
                                                      "batch or length"});
 }
 
-void need_rows(const Recipe& recipe, int64_t rows) {
-  if (recipe.accumulate <= rows) return;
+void need_rows(const Recipe& recipe, int64_t rows, int64_t shares) {
+  if (shares * recipe.accumulate <= rows) return;
+  if (shares > 1)
+    fail("batch", {.what = "has too few sequences for every rank and part",
+                   .got = std::to_string(rows),
+                   .expected = fmt::format("at least {} ranks x {} parts", shares, recipe.accumulate),
+                   .hint = "fewer --ranks"});
   fail("accumulate", {.what = "more parts than the batch has sequences",
                       .got = std::to_string(recipe.accumulate),
                       .expected = fmt::format("1 to {}", rows)});

@@ -51,8 +51,8 @@ double copies_of(const Recipe& recipe);
 // Error, with what to try, when state and passes (0: not known yet) are more than `available`.
 void need_memory(double state, double passes, int64_t available);
 
-// Error when `accumulate` asks for more parts than a batch of `rows` rows has.
-void need_rows(const Recipe& recipe, int64_t rows);
+// Error when `accumulate` asks for more parts than a batch of `rows` rows has, for each rank of as many as share it.
+void need_rows(const Recipe& recipe, int64_t rows, int64_t shares = 1);
 
 // The adapters of its [lora] table.
 models::AdapterSpec adapter_spec(const Recipe& recipe);

@@ -73,6 +73,9 @@ void Policy::run(nn::Run& run, models::Model& model, const Tensor& ids, const Te
   const data::Batch& rows = part.rows;
   const double trained =
       recipe_.aggregate == "token" ? static_cast<double>(part.whole.trained) : trained_answers(part.whole);
+  if (!teacher_) sums.add("reward", 0, 0);
+  for (const char* name : {"loss", "ratio", "clipped", "mismatch", "mismatch_kl"}) sums.add(name, 0, 0);
+  if (recipe_.kl > 0) sums.add("kl", 0, 0);
   TokenGradient gradient(run, model.losses_of(run, ids, targets));
   for (size_t number = 0; number < rows.row_ids.size(); ++number) {
     const Answer answer = answer_of(number, part, trained, gradient.losses());
@@ -94,7 +97,7 @@ void Policy::run(nn::Run& run, models::Model& model, const Tensor& ids, const Te
       gradient.of_logprob(t, answer.scale * (weight * slope.derivative + recipe_.kl * away.derivative));
       total += weight * slope.loss + recipe_.kl * away.loss;
       kl += away.loss;
-      ratios += std::exp(log_ratio);
+      ratios += ratio_of(log_ratio).loss;
       clipped += slope.clipped ? 1 : 0;
       apart += std::fabs(logprob - sampled);
       divergence += kl_estimate(logprob - sampled).loss;

@@ -41,6 +41,8 @@ void Preference::look(Ctx& ctx, const TaskPart& part) { reference_ = start_.loss
 void Preference::run(nn::Run& run, models::Model& model, const Tensor& ids, const Tensor& targets, const TaskPart& part,
                      Sums& sums) {
   const data::Batch& rows = part.rows;
+  for (const char* name : {"loss", "margin", "accuracy"}) sums.add(name, 0, 0);
+  if (recipe_.nll > 0) sums.add("nll", 0, 0);
   TokenGradient gradient(run, model.losses_of(run, ids, targets));
   const double pairs = static_cast<double>(part.whole.row_ids.size());
   for (size_t pair = 0; pair < rows.row_ids.size(); ++pair) {
@@ -48,6 +50,7 @@ void Preference::run(nn::Run& run, models::Model& model, const Tensor& ids, cons
     const std::array<data::Rating, 2> ratings = {rows.ratings[2 * pair], rows.ratings[2 * pair + 1]};
     std::array<Likelihood, 2> answers;
     for (size_t i = 0; i < 2; ++i) answers[i] = likelihood_of(seqs[i], rows, gradient.losses(), reference_);
+    if (answers[0].tokens == 0 || answers[1].tokens == 0) continue;  // a held-out pair that was counted before
     const auto gain = [&](const Likelihood& a) {
       return (a.logprob - a.start) / (recipe_.length_average ? a.tokens : 1);
     };

@@ -1,6 +1,6 @@
 // How far a value is above the previous ones, in standard deviations: with [spike], steps whose loss or gradient norm
-// is far above its recent mean are skipped (llm.c's rule). The window advances with every step, skipped or not, so that
-// a lasting change of the data becomes the new mean.
+// is far above its recent mean are skipped (llm.c's rule). The window advances with every step that has a loss, skipped
+// or not, so that a lasting change of the data becomes the new mean.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -342,6 +342,40 @@ TEST_F(TaskTest, GradientsAreThoseOfTheLoss) {
   }
 }
 
+// Ranks add up numbers by their order: rows without a target name the same sums as others.
+TEST_F(TaskTest, RowsWithoutTargetsNameTheSameSums) {
+  io::TokenFileWriter corpus(folder_ / "corpus", 50);
+  for (int32_t i = 0; i < 12; ++i) corpus.add(std::vector<int32_t>(24, i));
+  corpus.finish();
+  for (const auto& [name, use] : all()) {
+    reset();
+    recipe_.data.path.clear();
+    use();
+    if (recipe_.data.kind == "markov") {
+      recipe_.data.kind = "indexed";
+      recipe_.data.path = (folder_ / "corpus").string();
+    }
+    recipe_.data.validation = 0.5;
+    recipe_.eval = {.every = 1, .batches = 1};
+    recipe_.batch = 7;  // the last row is beyond the held-out ones
+    std::filesystem::remove_all(recipe_.out);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    Language language(recipe_, ctx);
+    ASSERT_EQ(language.draw(0, true), 7);
+    Sums first, last;
+    language.run(ctx, 0, 1, false, first);
+    language.run(ctx, 6, 7, false, last);
+    ASSERT_EQ(first.all().size(), last.all().size()) << name;
+    for (size_t i = 0; i < first.all().size(); ++i) {
+      EXPECT_STREQ(first.all()[i].name, last.all()[i].name) << name;
+      EXPECT_GT(first.all()[i].count, 0) << name;
+      EXPECT_EQ(last.all()[i].count, 0) << name;
+      EXPECT_EQ(last.all()[i].sum, 0) << name;
+    }
+  }
+}
+
 // A row's loss does not depend on its batch: no padding, and no reference by position.
 TEST_F(TaskTest, ABatchIsTheMeanOfItsRows) {
   recipe_.optimizer.lr = 0;

@@ -217,19 +217,21 @@ StepLog Trainer::step() {
   log.grad_norm = std::sqrt(mesh_ ? mesh_->squared_norm(masters, squares) : squares({0, masters.size()}));
   if (!std::isfinite(log.grad_norm)) give_up("the norm of the gradients");
 
-  log.skipped = stands_out(log);
+  log.empty = sums_.count("loss") == 0;
+  log.skipped = log.empty || stands_out(log);
   log.lr = learning_rate(recipe_.schedule, recipe_.optimizer.lr, progress_.step, recipe_.steps);
   if (!log.skipped) {
     optimizer_.step(ctx_, ++progress_.updates, log.lr, log.grad_norm);
     if (mesh_) mesh_->gather_weights(masters, ctx_.threads);
-    mean_.follow(progress_.updates, masters.values(), ctx_.threads);
   }
   objective_.finish(!log.skipped, sums_);
+  if (!log.skipped) mean_.follow(progress_.updates, masters.values(), ctx_.threads);
   progress_.tokens += tokens;
   ++progress_.step;
 
   for (const Sums::Sum& sum : sums_.all()) {
-    if (std::string_view(sum.name) != "loss") log.metrics.emplace_back(sum.name, sum.mean());
+    const bool known = !log.empty || sum.count > 0;  // without targets: of what else was counted
+    if (known && std::string_view(sum.name) != "loss") log.metrics.emplace_back(sum.name, sum.mean());
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   log.tokens = progress_.tokens;
@@ -320,7 +322,9 @@ HeldOutLog Trainer::held_out() {
 
 double Trainer::held_out_loss() {
   sums_.clear();
-  for (int64_t i = 0; i < recipe_.eval.batches; ++i) parts(objective_.draw(i, true), false);
+  const int64_t all = objective_.held_out_batches(),
+                batches = all > 0 ? std::min(recipe_.eval.batches, all) : recipe_.eval.batches;
+  for (int64_t i = 0; i < batches; ++i) parts(objective_.draw(i, true), false);
   if (mesh_) mesh_->add_up(sums_);
   objective_.complete(sums_);
   return sums_.mean("loss");

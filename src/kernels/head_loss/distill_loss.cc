@@ -64,23 +64,19 @@ Taught taught_by(const DistillLoss& op, const std::vector<double>& teacher_x, co
 
 // dlogits of one token.
 std::vector<double> gradient_of(const DistillLoss& op, const std::vector<double>& logits, const Taught& taught,
-                                double tail, int32_t target) {
+                                double log_tail, int32_t target) {
   const double temperature = static_cast<double>(op.temperature), lse = log_sum(logits, temperature),
                lse_one = log_sum(logits, 1);
   const double kl = static_cast<double>(op.kl_weight) * temperature, ce = static_cast<double>(op.ce_weight);
-  const double left = tail > 0 && op.top_ids ? taught.tail() : 0;
+  const double left = op.top_ids && log_tail > -INFINITY ? taught.tail() : 0;
   double mass = left;
   for (const double l : taught.logprobs) mass += std::exp(l);
   std::vector<double> g(logits.size());
-  for (size_t v = 0; v < g.size(); ++v) {
-    const double q = std::exp(logits[v] / temperature - lse);
-    g[v] = kl * q * (mass - (left > 0 ? left / tail : 0)) + ce * std::exp(logits[v] - lse_one);
-  }
-  for (size_t k = 0; k < taught.ids.size(); ++k) {
-    const auto v = static_cast<size_t>(taught.ids[k]);
-    const double q = std::exp(logits[v] / temperature - lse);
-    g[v] += kl * ((left > 0 ? left / tail * q : 0) - std::exp(taught.logprobs[k]));
-  }
+  std::vector<double> p(logits.size());
+  for (size_t v = 0; left > 0 && v < p.size(); ++v) p[v] = left * std::exp(logits[v] / temperature - lse - log_tail);
+  for (size_t k = 0; k < taught.ids.size(); ++k) p[static_cast<size_t>(taught.ids[k])] = std::exp(taught.logprobs[k]);
+  for (size_t v = 0; v < g.size(); ++v)
+    g[v] = kl * (mass * std::exp(logits[v] / temperature - lse) - p[v]) + ce * std::exp(logits[v] - lse_one);
   g[static_cast<size_t>(target)] -= ce;
   return g;
 }
@@ -100,9 +96,9 @@ void run_ref(Ctx&, const DistillLoss& op, std::span<std::byte>) {
       if (target < 0) continue;
       const std::vector<double> logits = logits_of(x, w, t, vocab);
       const Taught taught = taught_by(op, teacher_x, teacher_w, t);
-      double tail = 0;
-      distill_loss_ref(logits, static_cast<double>(op.temperature), taught, target, kl[i], ce[i], tail);
-      const std::vector<double> g = gradient_of(op, logits, taught, tail, target);
+      double log_tail = 0;
+      distill_loss_ref(logits, static_cast<double>(op.temperature), taught, target, kl[i], ce[i], log_tail);
+      const std::vector<double> g = gradient_of(op, logits, taught, log_tail, target);
       for (int64_t v = 0; v < vocab; ++v) {
         const double dlogit = (weights.empty() ? 1 : weights[i]) * g[static_cast<size_t>(v)];
         for (int64_t d = 0; d < depth; ++d) {

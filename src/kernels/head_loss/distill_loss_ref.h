@@ -30,24 +30,26 @@ Num log_sum(const std::vector<Num>& logits, double temperature) {
   return Num(top) / temperature + std::log(sum);
 }
 
-// logits [V] of the student -> divergence at the temperature and cross-entropy of `target`; `tail` is the probability
-// that the student leaves to what the teacher does not name.
+// logits [V] of the student -> divergence at the temperature and cross-entropy of `target`; `log_tail` is the log of
+// the probability that the student leaves to what the teacher does not name, -inf if that is nothing. As a log-sum-exp
+// with its own maximum: the probability may be smaller than any number.
 template <class Num>
 void distill_loss_ref(const std::vector<Num>& logits, double temperature, const Taught& taught, int32_t target, Num& kl,
-                      Num& ce, Num& tail) {
+                      Num& ce, Num& log_tail) {
   const Num lse = log_sum(logits, temperature);
   std::vector<bool> named(logits.size());
-  kl = tail = Num(0);
+  kl = Num(0);
   for (size_t k = 0; k < taught.ids.size(); ++k) {
     const auto v = static_cast<size_t>(taught.ids[k]);
     named[v] = true;
     kl += std::exp(taught.logprobs[k]) * (taught.logprobs[k] - (logits[v] / temperature - lse));
   }
+  std::vector<Num> others;
   for (size_t v = 0; v < logits.size(); ++v) {
-    if (!named[v]) tail += std::exp(logits[v] / temperature - lse);
+    if (!named[v]) others.push_back(logits[v]);
   }
-  if (const double left = taught.tail(); left > 0 && std::real(tail) > 0)
-    kl += left * (std::log(left) - std::log(tail));
+  log_tail = others.empty() ? Num(-INFINITY) : log_sum(others, temperature) - lse;
+  if (const double left = taught.tail(); left > 0 && !others.empty()) kl += left * (std::log(left) - log_tail);
   ce = log_sum(logits, 1) - logits[static_cast<size_t>(target)];
 }
 

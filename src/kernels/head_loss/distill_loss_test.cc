@@ -105,8 +105,8 @@ TEST(DistillLoss, GradientIsTheDerivativeOfTheLossAndMasksAreSilent) {
         for (size_t v = 0; v < 7; ++v) {
           for (size_t d = 0; d < 3; ++d) logits[v] += p[t * 3 + d] * p[12 + v * 3 + d];
         }
-        Complex kl, ce, tail;
-        distill_loss_ref(logits, 2, taught(b, t, op), b.targets[t], kl, ce, tail);
+        Complex kl, ce, log_tail;
+        distill_loss_ref(logits, 2, taught(b, t, op), b.targets[t], kl, ce, log_tail);
         kls[t] = kl.real();
         ces[t] = ce.real();
         total += weights[t] * (static_cast<double>(op.kl_weight) * 4 * kl + static_cast<double>(op.ce_weight) * ce);
@@ -127,6 +127,62 @@ TEST(DistillLoss, GradientIsTheDerivativeOfTheLossAndMasksAreSilent) {
       for (size_t i = 0; i < 12; ++i) EXPECT_NEAR(element(own.op().dx, static_cast<int64_t>(i)), gradient[i], 2e-6);
       for (size_t i = 0; i < 21; ++i)
         EXPECT_NEAR(element(own.op().dw, static_cast<int64_t>(i)) - before[i], gradient[i + 12], 2e-6) << row.name;
+    }
+  }
+}
+
+// What the student thinks of the tail in long double, where nothing underflows: the loss and its derivatives by the
+// quotient of the definition, e_v / sum of the tail's e, not by the op's formula.
+TEST(DistillLoss, ATailThatIsSmallerThanAnyNumberHasItsGradient) {
+  constexpr int64_t kVocab = 7;
+  constexpr double kTemperature = 0.03;
+  for (const double gap : {0.5, 2.6, 3.0, 20.0}) {  // 90 nats: a subnormal in FP32; 100: 0; 670: 0 in FP64, too
+    TestTensor x(DType::f32, {1, kVocab}, 1), w(DType::f32, {kVocab, kVocab}, 2), kl(DType::f32, {1}, 3),
+        dx(DType::f32, {1, kVocab}, 4);
+    std::fill_n(w.mut().as<float>(), kVocab * kVocab, 0.0f);
+    for (int64_t v = 0; v < kVocab; ++v) {
+      w.mut().as<float>(v)[v] = 1;  // logits are x
+      x.mut().as<float>()[v] =
+          static_cast<float>(v < 2 ? 1 - 0.01 * static_cast<double>(v) : 0.02 * static_cast<double>(v) - gap);
+    }
+    const std::vector<int32_t> targets = {3}, ids = {0, 1};
+    const std::vector<float> logprobs = {std::log(0.5f), std::log(0.2f)};
+    DistillLoss op{.x = x.view(),
+                   .w = dense_weight(w.view()),
+                   .top_ids = view_of(ids.data(), {1, 2}),
+                   .top_logprobs = view_of(logprobs.data(), {1, 2}),
+                   .targets = view_of(targets.data(), {1}),
+                   .kl = kl.mut(),
+                   .dx = dx.mut(),
+                   .temperature = static_cast<float>(kTemperature)};
+    std::vector<long double> e;
+    long double sum = 0, tail = 0, want_kl = 0;
+    for (int64_t v = 0; v < kVocab; ++v) {
+      e.push_back(
+          std::exp((static_cast<long double>(x.view().as<float>()[v]) - 1) / static_cast<long double>(op.temperature)));
+      sum += e.back();
+      tail += v < 2 ? 0 : e.back();
+    }
+    ASSERT_GT(tail, 0);
+    std::vector<long double> p;
+    for (const float l : logprobs) p.push_back(std::exp(static_cast<long double>(l)));
+    const long double left = 1 - p[0] - p[1];
+    for (size_t v = 0; v < 2; ++v) want_kl += p[v] * std::log(p[v] * sum / e[v]);
+    want_kl += left * (std::log(left) - std::log(tail / sum));
+    for (const Row<DistillLoss>& row : DistillLoss::rows()) {
+      if (refusal(row, op, Device::cpu)) continue;
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      OwnOutputs<DistillLoss> own(op);
+      run_row(ctx, own.op(), row);
+      EXPECT_NEAR(element(own.op().kl, 0), static_cast<double>(want_kl), 1e-5 * static_cast<double>(want_kl))
+          << row.name;
+      for (int64_t v = 0; v < kVocab; ++v) {
+        const auto i = static_cast<size_t>(v);
+        const long double taught = v < 2 ? p[i] : left * e[i] / tail;
+        EXPECT_NEAR(element(own.op().dx, v), kTemperature * static_cast<double>(e[i] / sum - taught), 2e-6)
+            << row.name << " " << gap << " " << v;
+      }
     }
   }
 }

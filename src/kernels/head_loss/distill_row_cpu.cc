@@ -89,7 +89,8 @@ float divergence(const DistillRow& r, const Softmax& q, const Softmax& p) {
   return sum_of(d, sums);
 }
 
-// dlogits = on_q (q - p) + on_one softmax, in place; without a teacher's row without p.
+// dlogits = on_q (q - p) + on_one softmax, in place; without a teacher's row without p. Against entries q is the
+// distribution of the tail alone.
 struct Factors {
   float on_q = 0, on_one = 0;
 };
@@ -144,7 +145,8 @@ DistillTokenLoss whole_row(const DistillRow& r, bool gradient, bool bf16) {
 }
 
 // Against entries and a tail. The student's tail is summed without the entries, which are set aside: what is left of 1
-// would cancel.
+// would cancel. It has its own maximum, as it may be smaller than any FP32 number beside the entries: with log q_tail
+// and the distribution within the tail, r_v = q_v / q_tail, its gradient is on_q (mass q_tail - left) r_v, all finite.
 DistillTokenLoss entries_row(const DistillRow& r, bool gradient, bool bf16) {
   for (int64_t v = r.vocab; v < r.padded; ++v) r.logits[v] = kNothing;
   const float top = largest(r.logits, r.padded), inverse = 1 / r.temperature, logit = r.logits[r.target];
@@ -158,11 +160,13 @@ DistillTokenLoss entries_row(const DistillRow& r, bool gradient, bool bf16) {
     named += std::exp((aside[k] - top) * inverse);
     left -= std::exp(r.logprobs[k]);
   }
-  const float others = exponentials(r.logits, r.padded, top, inverse);
-  const Softmax q{.top = top, .inverse = inverse, .log_sum = std::log(named + others)};
-  const bool tail = left > 0 && others > 0;
+  const float rest_top = largest(r.logits, r.padded);
+  const bool others = rest_top > kNothing, tail = left > 0 && others;
+  const Softmax rest = others ? softmax_of(r.logits, r.padded, rest_top, inverse) : Softmax();
+  const float log_others = (rest_top - top) * inverse + rest.log_sum;
+  const Softmax q{.top = top, .inverse = inverse, .log_sum = std::log(named + (others ? std::exp(log_others) : 0))};
   DistillTokenLoss loss{.ce = -one.log_of(logit)};
-  if (tail) loss.kl = left * (std::log(left) - (std::log(others) - q.log_sum));
+  if (tail) loss.kl = left * (std::log(left) - (log_others - q.log_sum));
   for (int64_t k = 0; k < r.entries; ++k) {
     if (r.ids[k] < 0) continue;
     loss.kl += std::exp(r.logprobs[k]) * (r.logprobs[k] - q.log_of(aside[k]));
@@ -172,10 +176,10 @@ DistillTokenLoss entries_row(const DistillRow& r, bool gradient, bool bf16) {
   const float kl = r.weight * r.kl_weight * r.temperature, ce = r.weight * r.ce_weight;
   // Of the probabilities that the teacher gives entries and tail; 1 but for rounding, or an empty tail.
   const float mass = tail ? 1 : 1 - left;
-  const float of_tail = tail ? left * std::exp(q.log_sum) / others : 0;
-  all_gradients(r, bf16, q, {}, one, {.on_q = kl * (mass - of_tail), .on_one = ce});
+  const float on_rest = others ? mass * std::exp(log_others - q.log_sum) - (tail ? left : 0) : 0;
+  all_gradients(r, bf16, rest, {}, one, {.on_q = kl * on_rest, .on_one = ce});
   const auto put_at = [&](int64_t v, float raw, float probability, bool is_named) {
-    float g = kl * ((is_named ? mass : mass - of_tail) * std::exp(q.log_of(raw)) - probability);
+    float g = kl * (is_named ? mass * std::exp(q.log_of(raw)) - probability : on_rest * std::exp(rest.log_of(raw)));
     if (ce != 0) g += ce * (std::exp(one.log_of(raw)) - (v == r.target ? 1.0f : 0.0f));
     put(r, bf16, v, g);
   };
