@@ -156,7 +156,7 @@ class Train(TrainCase):
         self.assertRefused(answer, "batch is 2 there and 4 here", ", and 2 more; try")
 
     def test_a_mistyped_word_is_sought_where_it_was_typed(self):
-        self.refused("optimzer.lr=1", says="[command line] unknown key optimzer.lr; try optimizer.lr")
+        self.refused("optimzer.lr=1", says="[command line] unknown key optimzer; try optimizer")
         self.refused("optimser={lr=1}", says="[command line] unknown key optimser; try optimizer")
         (self.root / "r.toml").write_text(RECIPE + "[optimiser]\nlr = 1\n")
         self.refused(says="[r.toml] unknown key optimiser; try optimizer")
