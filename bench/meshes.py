@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import itertools
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -62,8 +63,10 @@ class Runs:
         command = [self.o.braid, "train", self.folder / "recipe.toml", f"out={self.folder / name}", *map(key, layout.split()),
                    "--ranks", ranks, "-t", ranks, *words]
         done = subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode != 0:
+        if done.returncode == 1 and done.stderr.startswith("braid: "):
             return done.stderr.strip().splitlines()[-1].removeprefix("braid: ")
+        if done.returncode != 0:
+            sys.exit(f"meshes.py: exit code {done.returncode}: {' '.join(map(str, command))}\n{done.stderr}")
         return [json.loads(line) for line in (self.folder / name / "log.jsonl").read_text(encoding="utf-8").splitlines()]
 
     def bits(self, name):
@@ -77,10 +80,13 @@ class Runs:
 
 
 def difference(lines, wanted):
-    """The largest, relative; None if steps are missing."""
+    """The largest, relative."""
     if [x["step"] for x in lines] != [x["step"] for x in wanted]:
-        return None
-    return max(abs(a[name] - b[name]) / abs(b[name]) for a, b in zip(lines, wanted) for name in ("loss", "grad_norm"))
+        sys.exit("meshes.py: other steps were logged")
+    all_of = [abs(a[name] - b[name]) / abs(b[name]) for a, b in zip(lines, wanted) for name in ("loss", "grad_norm")]
+    if not all(map(math.isfinite, all_of)):
+        sys.exit("meshes.py: a loss or a norm is not finite")
+    return max(all_of)
 
 
 def layouts_of(o, runs):

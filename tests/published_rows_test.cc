@@ -321,7 +321,7 @@ void check_training(const std::string& name, const models::Config& config, Rows&
 std::set<std::string> all_ops() {
   std::set<std::string> ops;
   std::ifstream file(BRAID_OPS_DOC);
-  for (std::string line, bar, op; std::getline(file, line);) {
+  for (std::string line, bar, op; std::getline(file, line) && line != "## Thresholds";) {
     std::istringstream words(line);
     if (words >> bar >> op && bar == "|" && op != "op" && op[0] != '-') ops.insert(op);
   }

@@ -240,7 +240,7 @@ class Train(TrainCase):
         gpt2 = self.trained("init=", "config=gpt2-124m", "loss.aux=0.1", "--dry-run").stderr
         self.assertEqual(gpt2, "loss.aux = 0.1 does nothing: the model has no experts\n")
         idle = self.trained("schedule.decay=1", "checkpoint.merge=1", "eval.data=/none", "loss.mtp_steps=2", "--dry-run").stderr
-        for says in ("schedule.kind is constant", "checkpoint.merge = 1 does nothing", "eval.data does nothing", "loss.mtp_steps does nothing"):
+        for says in ("schedule.kind is constant", "checkpoint.merge = 1 does nothing", "eval.data and eval.batches do nothing", "loss.mtp_steps does nothing"):
             self.assertIn(says, idle)
         idle = self.trained("graph.model=gat", "distill.temperature=3", "preference.beta=0.5", "rollout.tokens=9", "policy.kl=0.1",
                             "loop.sigma=0.7", "--dry-run").stderr

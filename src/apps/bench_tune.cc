@@ -196,6 +196,9 @@ int bench_tune(engine::LanguageModel& model, int rounds, bool json) {
       .x = numerics.products,
       .codes = numerics.int8 ? CodeDots::a8 : CodeDots::none};
   const std::vector<tune::Matrices> matrices = matrices_of(runner);
+  if (double load = 0; getloadavg(&load, 1) == 1 && load > sys::machine().cores)
+    fmt::print(stderr, "note: the machine is busy (load {:.1f}, {} cores): what is chosen may be noise\n", load,
+               sys::machine().cores);
   std::optional<report::Progress> progress;
   const std::vector<tune::Finding> findings = tune::tune(matrices, options, [&](int64_t done, int64_t total) {
     if (!progress) progress.emplace("tuning", total);

@@ -26,10 +26,11 @@
 namespace braid::apps {
 
 struct Cli::State {
-  CLI::App app;
+  CLI::App app{};
   bool rare = false;
-  std::vector<Item> items;
-  Rows prints;
+  std::vector<Item> items{};
+  Rows prints{};
+  std::vector<std::string> words{};  // of the command line
 };
 
 namespace {
@@ -47,7 +48,7 @@ Number number_of(const Item& item, const std::string& text, const char* expected
 // Adds an option that takes one argument; the last one on the command line counts.
 void add_option(Cli::State& state, const Item& item, const Take& take) {
   const std::string names = fmt::format("{}", fmt::join(item.spellings, ","));
-  auto* option = state.app.add_option_function<std::string>(names, checked(take, item, state.items));
+  auto* option = state.app.add_option_function<std::string>(names, checked(take, item, state.items, state.words));
   option->take_last()->required(item.required);
   if (!item.positional && !item.long_name().empty()) option->envname(item.variable());
   state.items.push_back(item);
@@ -157,7 +158,7 @@ std::vector<Page> all_pages() {
 }
 
 int run_command(const Command& command, int argc, char** argv) {
-  Cli::State state;
+  Cli::State state{.words = {argv, argv + argc}};
   Cli cli(state);
   const Action action = command.setup(cli);
   try {
@@ -186,9 +187,8 @@ int parse_and_run(int argc, char** argv) {
   std::vector<std::string> known{"--help", "--version", "--completion", "help"};
   for (int i = 0; i < kCommandCount; ++i) {
     const std::string name = kCommands[i].name;
-    const int words = group_of(kCommands[i]).empty() ? 1 : 2;
-    if (name == (words == 1 ? first : first + " " + second))
-      return run_command(kCommands[i], argc - words, argv + words);
+    const int n = group_of(kCommands[i]).empty() ? 1 : 2;
+    if (name == (n == 1 ? first : first + " " + second)) return run_command(kCommands[i], argc - n, argv + n);
     known.push_back(name);
   }
   if (names_group(first) && (second == "--help" || second == "-h")) return fmt::print("{}", overview(first)), 0;

@@ -132,10 +132,11 @@ std::string Item::source(const std::string& text) const {
   return set && text == set ? variable() : long_name();
 }
 
-Take checked(Take take, const Item& item, const std::vector<Item>& options) {
-  return [take = std::move(take), item, &options](const std::string& text) {
+Take checked(Take take, const Item& item, const std::vector<Item>& options, const std::vector<std::string>& words) {
+  return [take = std::move(take), item, &options, &words](const std::string& text) {
     const auto is = [&](const Item& other) { return !other.positional && other.long_name() == text; };
-    if (!item.positional && !text.empty() && std::ranges::any_of(options, is))
+    const bool apart = std::ranges::find(words, text) != words.end();  // not --stop=--json, nor a variable's
+    if (!item.positional && !text.empty() && apart && std::ranges::any_of(options, is))
       fail(item.long_name(), {.what = "lacks its value", .got = text, .expected = item.value});
     take(text);
   };

@@ -38,7 +38,7 @@ Item item_of(const std::string& names, const std::string& value, const std::stri
 
 // `take` of an option's value, which is not itself one of the options: it was left out then.
 using Take = std::function<void(const std::string&)>;
-Take checked(Take take, const Item& item, const std::vector<Item>& options);
+Take checked(Take take, const Item& item, const std::vector<Item>& options, const std::vector<std::string>& words);
 
 std::string upper(std::string name);                   // ASCII
 std::string subcommands_of(const std::string& group);  // "show, tokenize, bpe"

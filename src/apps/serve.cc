@@ -194,6 +194,11 @@ int serve_model(const ServeArgs& o) {
                                            .reasoning_field = o.reasoning_field,
                                            .thinking_budget = o.budget},
                                           o.drafts.resolve(lm, draft));
+  try {
+    (void)lm.render({{{"role", "user"}, {"content", "Hello"}}}, {});
+  } catch (const Error& e) {
+    tell("note: chats may be refused: {}\n", e.what());
+  }
   if (!ignored.empty()) tell("the file of cached prefixes is ignored: {}\n", ignored);
   tell("{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model), numbers_of(lm.runner()),
        lm.runner().options().context,

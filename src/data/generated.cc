@@ -214,7 +214,8 @@ class Recall final : public Source {
   Recall(const GeneratorSpec& spec, const RowRules& rules, uint64_t seed)
       : keys_(in_range("states", spec.states > 0 ? spec.states : std::min((rules.vocabulary - 1) / 2, kStatesMax), 1,
                        std::min((rules.vocabulary - 1) / 2, kStatesMax))),
-        pairs_(in_range("pairs", spec.pairs, 1, std::min(keys_, rules.length / 2 - 1), "a longer row, or more states")),
+        pairs_(in_range("pairs", spec.pairs, 1, std::min(keys_, rules.length / 2 - 1),
+                        "a larger length, or more data.states")),
         queries_(rules.length / 2 - pairs_),
         seed_(seed) {}
 
@@ -255,7 +256,7 @@ class Hops final : public Source {
  public:
   Hops(const GeneratorSpec& spec, const RowRules& rules, uint64_t seed)
       : symbols_(in_range("states", spec.states > 0 ? spec.states : 10, 2, std::min(rules.length - 2, int64_t{1024}),
-                          "a longer row")),
+                          "a larger length")),
         hops_(in_range("hops", spec.hops, 1, (rules.vocabulary - 1 - symbols_ - symbols_ * symbols_) / symbols_,
                        "a larger vocabulary, or fewer states")),
         queries_((rules.length - symbols_) / 2),

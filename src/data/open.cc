@@ -148,7 +148,7 @@ class Opener {
     std::vector<int64_t> chosen = chosen_of(all.groups, all.group_count(), spec_.validation, spec_.held_out);
     if (chosen.empty()) {
       fail(where, {.what = spec_.held_out ? "no row is held out" : "no row is left to train on",
-                   .got = fmt::format("{} rows", all.rows()),
+                   .got = fmt::format("{} rows in {} groups", all.rows(), all.group_count()),
                    .hint = "another data.validation, the share that is held out"});
     }
     int64_t& longest = loader_.rules_.length;

@@ -25,7 +25,8 @@ int64_t context_of(const RowRules& rules) { return rules.goldfish.k > 0 ? rules.
 
 std::vector<int64_t> chosen_of(std::span<const int64_t> group_of, int64_t groups, double validation, bool held_out) {
   std::vector<int64_t> chosen;
-  const int64_t kept = groups - static_cast<int64_t>(std::llround(validation * static_cast<double>(groups)));
+  int64_t kept = groups - static_cast<int64_t>(std::llround(validation * static_cast<double>(groups)));
+  if (validation > 0 && groups > 1) kept = std::clamp<int64_t>(kept, 1, groups - 1);
   for (int64_t i = 0; i < std::ssize(group_of); ++i) {
     const bool out = validation > 0 && shuffled(group_of[static_cast<size_t>(i)], groups, kSplitKey) >= kept;
     if (out == held_out) chosen.push_back(i);

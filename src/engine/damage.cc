@@ -42,12 +42,15 @@ std::optional<Damage> find_damage(models::Model& model, int threads) {
   return std::nullopt;
 }
 
-void fail_if_damaged(Runner& runner) {
-  const auto found = find_damage(runner.model(), runner.ctx().threads);
-  if (!found) return;
-  fail(printable(found->tensor),
+void fail_if_damaged(Runner& runner) { DamageCheck().fail_if_damaged(runner); }
+
+void DamageCheck::fail_if_damaged(Runner& runner) {
+  if (!searched_) found_ = find_damage(runner.model(), runner.ctx().threads);
+  searched_ = true;
+  if (!found_) return;
+  fail(printable(found_->tensor),
        {.what = "a weight is damaged",
-        .got = fmt::format("a value that is not finite in row {}, {}", found->row, found->format),
+        .got = fmt::format("a value that is not finite in row {}, {}", found_->row, found_->format),
         .expected = "finite values",
         .hint = "another copy of the file"});
 }

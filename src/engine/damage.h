@@ -22,4 +22,14 @@ std::optional<Damage> find_damage(models::Model& model, int threads);
 // For results that are not finite: Error that names a damaged weight, if there is one. Reads all weights.
 void fail_if_damaged(Runner& runner);
 
+// The same in a process that goes on, which reads the weights once.
+class DamageCheck {
+ public:
+  void fail_if_damaged(Runner& runner);
+
+ private:
+  bool searched_ = false;
+  std::optional<Damage> found_;
+};
+
 }  // namespace braid::engine

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "engine/damage.h"
 #include "sys/check.h"
 #include "sys/error.h"
 
@@ -446,7 +445,7 @@ void Scheduler::draw(const Tensor& x, const Tensor& logits, std::span<const Draw
       try {
         over[d.stream] = verify(s, x, logits, d);
       } catch (const Error& error) {
-        if (error.fault() == Fault::failed_run) fail_if_damaged(runner_);
+        if (error.fault() == Fault::failed_run) damage_.fail_if_damaged(runner_);
         throw;
       }
     });

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/damage.h"
 #include "engine/draft.h"
 #include "engine/prefix_cache.h"
 #include "engine/runner.h"
@@ -148,6 +149,7 @@ class Scheduler {
   void end(Stream& s, Finish finish);
 
   Runner& runner_;
+  DamageCheck damage_;
   std::optional<PrefixCache> cache_;  // where there is a budget
   std::optional<Drafter> drafter_;
   int64_t grid_ = 1;                 // prompts are cut at its multiples: a chunk of the scan, or a page without one

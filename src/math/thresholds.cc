@@ -5,6 +5,7 @@
 
 #include "sys/env.h"
 #include "sys/error.h"
+#include "sys/profile.h"
 
 namespace braid {
 
@@ -19,7 +20,7 @@ std::span<const Threshold> threshold_table() {
   return kTable;
 }
 
-Thresholds thresholds_of(const std::map<std::string, std::string>& choices, Thresholds t) {
+Thresholds thresholds_of(const std::map<std::string, std::string>& choices, Thresholds t, const std::string& where) {
   for (const Threshold& threshold : threshold_table()) {
     const auto found = choices.find(threshold.name);
     if (found == choices.end()) continue;
@@ -27,16 +28,18 @@ Thresholds thresholds_of(const std::map<std::string, std::string>& choices, Thre
     int64_t value = -1;
     const auto [stop, status] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (status != std::errc{} || stop != text.data() + text.size() || value < 0 || value > threshold.most)
-      fail(threshold.name, {.what = "is not such a number of rows",
-                            .got = printable(text),
-                            .expected = fmt::format("0 to {}", threshold.most)});
+      fail(where, {.what = fmt::format("{} is not a number of rows that it may be", threshold.name),
+                   .got = printable(text),
+                   .expected = fmt::format("0 to {}", threshold.most),
+                   .hint = "leaving it out"});
     t.*threshold.value = value;
   }
   return t;
 }
 
 const Thresholds& thresholds() {
-  static const Thresholds t = thresholds_of(sys::env().forced_rows, thresholds_of(sys::env().profile_rows));
+  static const Thresholds t =
+      thresholds_of(sys::env().forced_rows, thresholds_of(sys::env().profile_rows, {}, printable(sys::profile_path())));
   return t;
 }
 

@@ -36,9 +36,10 @@ struct Threshold {
 };
 std::span<const Threshold> threshold_table();
 
-// The defaults with the choices named for them. Error naming the choice for what is not a number in its range; names of
-// others are skipped.
-Thresholds thresholds_of(const std::map<std::string, std::string>& choices, Thresholds defaults = {});
+// The defaults with the choices named for them. Error naming `where` they are from and the choice for what is not a
+// number in its range; names of others are skipped.
+Thresholds thresholds_of(const std::map<std::string, std::string>& choices, Thresholds defaults = {},
+                         const std::string& where = "BRAID_OP");
 
 // Of this process: the profile, then BRAID_OP_<NAME>. The first call reads them.
 const Thresholds& thresholds();

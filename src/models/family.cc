@@ -192,8 +192,7 @@ nn::AttentionSpec read_attention(const io::Json& json, int64_t hidden) {
   spec.bias = spec.out_bias = bool_or(json, {"attention_bias"}, false);
   if (spec.heads % spec.kv_heads != 0) {
     json.need({"num_key_value_heads"})
-        .refuse("num_attention_heads is not a multiple of num_key_value_heads",
-                fmt::format("a divisor of {}", spec.heads));
+        .refuse("does not divide num_attention_heads", fmt::format("a divisor of {}", spec.heads));
   }
   return spec;
 }

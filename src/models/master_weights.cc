@@ -86,7 +86,8 @@ class MasterSource final : public nn::ParamSource {
     if (p.value.spec.format != Format::f32 && p.value.spec.format != Format::f16 && p.value.spec.format != Format::bf16)
       fail(where_, {.what = "quantised weights cannot be trained",
                     .got = fmt::format("{} in {}", p.name, name_of(p.value.spec.format)),
-                    .expected = "F32, F16 or BF16"});
+                    .expected = "F32, F16 or BF16",
+                    .hint = "[lora] rank, adapters beside them"});
     MasterTensor tensor = whole_tensor(all, p.name);
     tensor.number = numbers_.at(r.name);
     if (!r.mtp && !own_.loop) tensor.layer = r.layer;

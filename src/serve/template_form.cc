@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -277,19 +278,40 @@ constexpr std::array<void (*)(Form&), 10> kChanges = {
 
 // Marks in what a template may leave out: instructions, calls and results. What they say may stand elsewhere in the
 // prompt, and templates take words for themselves out of them (/no_think), so that only a mark shows it.
-std::vector<std::string> mark_parts(ordered_json& messages) {
-  std::vector<std::string> marks;
-  const auto mark = [&](std::string& text, const char* between) {
+class Marks {
+ public:
+  void put(std::string& text, const char* between) {
     if (text.find_first_not_of(" \t\r\n") == text.npos) return;
-    marks.push_back(random_id("mark"));
-    text += between + marks.back();
-  };
+    text += between + prefix_ + std::to_string(count_++) + kEnd;
+  }
+  size_t count() const { return count_; }
+  // In one pass, since an agent's conversation has thousands.
+  size_t left_out_of(std::string_view prompt) const {
+    std::vector<bool> seen(count_);
+    for (size_t at = prompt.find(prefix_); at != prompt.npos; at = prompt.find(prefix_, at + 1)) {
+      const char* first = prompt.data() + at + prefix_.size();
+      size_t number = 0;
+      const auto [end, status] = std::from_chars(first, prompt.data() + prompt.size(), number);
+      if (status == std::errc{} && number < count_ && end < prompt.data() + prompt.size() && *end == kEnd)
+        seen[number] = true;
+    }
+    return static_cast<size_t>(std::ranges::count(seen, false));
+  }
+
+ private:
+  static constexpr char kEnd = 'z';
+  std::string prefix_ = random_id("mark") + "x";
+  size_t count_ = 0;
+};
+
+Marks mark_parts(ordered_json& messages) {
+  Marks marks;
   for (ordered_json& m : messages) {
-    if (is(m, "system") || is(m, "tool")) mark(m["content"].get_ref<std::string&>(), " ");
+    if (is(m, "system") || is(m, "tool")) marks.put(m["content"].get_ref<std::string&>(), " ");
     if (!calls(m)) continue;
     for (ordered_json& call : m["tool_calls"]) {
       ordered_json& name = call["function"]["name"];
-      if (name.is_string()) mark(name.get_ref<std::string&>(), "_");
+      if (name.is_string()) marks.put(name.get_ref<std::string&>(), "_");
     }
   }
   return marks;
@@ -346,12 +368,10 @@ class Search {
 
  private:
   size_t parts_left_out(ordered_json messages) {
-    const std::vector<std::string> marks = mark_parts(messages);
-    if (marks.empty()) return 0;
+    const Marks marks = mark_parts(messages);
+    if (marks.count() == 0) return 0;
     try {
-      const std::string prompt = model_.render(messages, options_);
-      return static_cast<size_t>(
-          std::ranges::count_if(marks, [&](const std::string& mark) { return prompt.find(mark) == prompt.npos; }));
+      return marks.left_out_of(model_.render(messages, options_));
     } catch (const Error&) {  // of the marks alone
       return 0;
     }

@@ -76,9 +76,13 @@ std::map<std::string, std::string> parse_profile(std::string_view where, std::st
     const std::string location = fmt::format("{}:{}", printable(where), number);
     const bool free = name == "machine" && !row.empty();  // whose line is compared whole (sys/profile.h)
     if (!is_name(name) || (!is_name(row) && !free)) {
-      fail(location, {.what = "malformed line", .got = printable(line), .expected = "op_name = row_name"});
+      fail(location, {.what = "malformed line",
+                      .got = printable(line),
+                      .expected = "op_name = row_name, or threshold = number",
+                      .hint = "removing the line, or BRAID_PROFILE= for no profile"});
     }
-    if (!rows.emplace(name, row).second) fail(location, {.what = "duplicate op", .got = std::string(line)});
+    if (!rows.emplace(name, row).second)
+      fail(location, {.what = "the name has a line already", .got = std::string(line)});
   }
   return rows;
 }

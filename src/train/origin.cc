@@ -173,7 +173,7 @@ namespace {
 void note_decay(const Recipe& recipe, std::vector<std::string>& lines) {
   const ScheduleRecipe& s = recipe.schedule;
   if (s.kind == "constant") return;
-  if (s.min_lr > recipe.optimizer.lr)
+  if (s.min_lr > recipe.optimizer.lr && (s.kind != "wsd" || s.decay > 0))
     lines.push_back(fmt::format("schedule.min_lr = {} is above optimizer.lr = {}: the rate rises to it", s.min_lr,
                                 recipe.optimizer.lr));
   if (s.kind != "wsd") return;
@@ -201,8 +201,9 @@ std::vector<std::string> idle_words(const Recipe& recipe) {
     lines.emplace_back("schedule.decay and schedule.min_lr do nothing: schedule.kind is constant");
   note_decay(recipe, lines);
   if (recipe.checkpoint.merge == 1) lines.emplace_back("checkpoint.merge = 1 does nothing: a mean is of two or more");
-  if (recipe.eval.every == 0 && !recipe.eval.data.empty())
-    lines.emplace_back("eval.data does nothing without eval.every");
+  if (recipe.eval.every == 0 && (!recipe.eval.data.empty() || recipe.eval.batches != EvalRecipe{}.batches))
+    lines.emplace_back("eval.data and eval.batches do nothing without eval.every");
+  if (recipe.optimizer.lr == 0) lines.emplace_back("optimizer.lr = 0 trains nothing");
   const GraphRecipe &g = recipe.graph, plain;
   for (const auto& [word, model, set] : {std::tuple("graph.heads", "gat", g.heads > plain.heads),
                                          {"graph.kernels", "monet", g.kernels > plain.kernels},

@@ -272,8 +272,15 @@ bool is_table(const std::string& path, const std::vector<std::string>& words) {
   return std::any_of(words.begin(), words.end(), [&](const auto& w) { return w.starts_with(path + "."); });
 }
 
-// The known words that a table's name is missing from ("lr"), or the word or table nearest to a mistyped one.
+// The word for what other trainers call so; the known words that a table's name is missing from ("lr"), or the word or
+// table nearest to a mistyped one.
 std::string nearest_word(const std::string& path, const std::vector<std::string>& words) {
+  static constexpr std::pair<const char*, const char*> kElsewhere[] = {
+      {"learning_rate", "optimizer.lr"}, {"epochs", "steps"},      {"max_steps", "steps"},
+      {"batch_size", "batch"},           {"seq_length", "length"}, {"warmup_steps", "schedule.warmup"}};
+  for (const auto& [theirs, ours] : kElsewhere) {
+    if (path == theirs || path.ends_with(std::string(".") + theirs)) return ours;
+  }
   constexpr size_t kListed = 4;  // more are no help
   std::vector<std::string> inside;
   std::copy_if(words.begin(), words.end(), std::back_inserter(inside),

@@ -75,7 +75,7 @@ Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx, Mesh* mes
       mean_(recipe.ema_decay, objective.masters().values(), own_values()),
       checkpoints_(recipe, objective, leads()),
       facts_(objective.facts()),
-      roof_flops_(measured_roof(objective.masters())) {}
+      roof_flops_(leads() ? measured_roof(objective.masters()) : 0) {}
 
 std::vector<Range> Trainer::own_elements() const {
   if (mesh_) return mesh_->own(objective_.masters());

@@ -21,9 +21,21 @@ constexpr int64_t kWeightRows = 1024;              // of a matrix at least, if i
 constexpr int64_t kLadder[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
+  std::ranges::sort(values);
+  const size_t n = values.size();
+  return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
+
+// Of the logarithms of ratios.
+Point point_of(int64_t rows, const std::vector<double>& logs) {
+  const double middle = median(logs);
+  std::vector<double> apart;
+  for (const double log : logs) apart.push_back(std::abs(log - middle));
+  return {rows, std::exp(middle), median(std::move(apart))};
+}
+
+// Of a choice that differs from the default at some points.
+bool is_sure(double log_gain, double noise) { return log_gain >= std::log(kLeastGain) && log_gain > noise; }
 
 // What a threshold is about: rows of linear_fwd by the start of their name, weights as they lie in files or all, and
 // products of linear_fwd alone or of experts, too.
@@ -134,9 +146,6 @@ Finding choose(const Threshold& threshold, int64_t initial, std::vector<Point> p
     for (const Point& p : found.points) sum -= p.rows <= t ? std::log(p.ratio) : 0;
     return sum;
   };
-  const auto differing = [&](int64_t t) {
-    return std::ranges::count_if(found.points, [&](const Point& p) { return (p.rows <= t) != (p.rows <= initial); });
-  };
   std::vector<int64_t> values = {0};
   for (const Point& p : found.points) values.push_back(p.rows);
   int64_t best = initial;
@@ -146,12 +155,15 @@ Finding choose(const Threshold& threshold, int64_t initial, std::vector<Point> p
     const double gain = cost(best) - cost(value);
     if (gain > 1e-9 || (gain > -1e-9 && std::abs(value - initial) < std::abs(best - initial))) best = value;
   }
-  const int64_t points_apart = differing(best);
-  if (points_apart == 0) return found;
-  const double gain = std::exp((cost(initial) - cost(best)) / static_cast<double>(points_apart));
-  if (gain < kLeastGain) return found;
+  double noise = 0, apart = 0;  // where the values differ
+  for (const Point& p : found.points) {
+    if ((p.rows <= best) != (p.rows <= initial)) noise += p.noise, ++apart;
+  }
+  if (apart == 0) return found;
+  const double log_gain = (cost(initial) - cost(best)) / apart;
+  if (!is_sure(log_gain, noise / apart)) return found;
   found.chosen = best;
-  found.gain = gain;
+  found.gain = std::exp(log_gain);
   return found;
 }
 
@@ -164,13 +176,13 @@ std::vector<Point> compare(const Threshold& threshold, std::span<const int64_t> 
     below.*threshold.value = n;
     above.*threshold.value = n - 1;
     seconds(below, n);  // pages and caches
-    std::vector<double> ratios;
-    for (int round = 0; round < rounds; ++round) {
-      const bool first = round % 2 == 0;
-      const double one = seconds(first ? below : above, n), other = seconds(first ? above : below, n);
-      ratios.push_back(first ? other / one : one / other);
+    std::vector<double> logs;
+    for (int round = 0; round < rounds; round += 2) {
+      const double below_first = seconds(below, n), above_next = seconds(above, n);
+      const double above_first = seconds(above, n), below_next = seconds(below, n);
+      logs.push_back(std::log(above_next / below_first * (above_first / below_next)) / 2);
     }
-    points.push_back({n, median(std::move(ratios))});
+    points.push_back(point_of(n, logs));
   }
   return points;
 }
@@ -181,10 +193,12 @@ Finding confirmed(Finding f, int rounds, const Seconds& seconds) {
   for (const Point& p : f.points) {
     if ((p.rows <= f.chosen) != (p.rows <= f.initial)) rows.push_back(p.rows);
   }
-  double sum = 0;
-  for (const Point& p : compare(*f.threshold, rows, rounds, seconds)) sum += std::log(p.ratio);
-  f.gain = std::exp((f.chosen > f.initial ? sum : -sum) / static_cast<double>(rows.size()));
-  if (f.gain < kLeastGain) f.chosen = f.initial, f.gain = 1;
+  double sum = 0, noise = 0;
+  for (const Point& p : compare(*f.threshold, rows, rounds, seconds)) sum += std::log(p.ratio), noise += p.noise;
+  const auto n = static_cast<double>(rows.size());
+  const double log_gain = (f.chosen > f.initial ? sum : -sum) / n;
+  f.gain = std::exp(log_gain);
+  if (!is_sure(log_gain, noise / n)) f.chosen = f.initial, f.gain = 1;
   return f;
 }
 

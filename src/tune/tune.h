@@ -29,10 +29,11 @@ struct Options {
   CodeDots codes = CodeDots::none;  // of prompts and batches
 };
 
-// At `rows` rows of x: how long the way above takes, over the one below; the median of the rounds.
+// At `rows` rows of x: how long the way above takes, over the one below, the median of the rounds; and the median
+// deviation of a round from it, as a logarithm.
 struct Point {
   int64_t rows = 0;
-  double ratio = 1;
+  double ratio = 1, noise = 0;
 };
 
 struct Finding {
@@ -47,12 +48,13 @@ inline constexpr double kLeastGain = 1.1;
 // What a row of another class must gain to be worth other bits (it is named, not chosen).
 inline constexpr double kClassGain = 1.3;
 
-// The value with the least time over all points, or the default, unless that gains kLeastGain.
+// The value with the least time over all points, or the default, unless that gains kLeastGain and more than the noise.
 Finding choose(const Threshold& threshold, int64_t initial, std::vector<Point> points);
 
 // Seconds of one pass over some matrices, with `rows` rows of x.
 using Seconds = std::function<double(const Thresholds&, int64_t rows)>;
-// Times both ways of a threshold in turns at each number of rows, from below or from above first.
+// Times both ways of a threshold in turns at each number of rows, `rounds` times each and at least twice. Two turns,
+// one from below and one from above first, are one ratio, so that a machine that slows down favours neither.
 std::vector<Point> compare(const Threshold& threshold, std::span<const int64_t> rows, int rounds,
                            const Seconds& seconds);
 

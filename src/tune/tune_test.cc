@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "kernels/linear/linear.h"
@@ -18,7 +19,7 @@ const Threshold& threshold(const char* name) {
 
 std::vector<Point> points(std::initializer_list<double> ratios) {
   std::vector<Point> list;
-  for (const double r : ratios) list.push_back({std::ssize(list) + 1, r});
+  for (const double r : ratios) list.push_back({.rows = std::ssize(list) + 1, .ratio = r});
   return list;
 }
 
@@ -52,6 +53,27 @@ TEST(Choose, FindsWhereTwoWaysCrossOnAMachineThatDrifts) {
   std::vector<Point> found = compare(t, kRows, 8, seconds);
   ASSERT_EQ(found.size(), 6u);  // more rows than the threshold may have
   EXPECT_EQ(choose(t, 64, found).chosen, 4);
+  for (const Point& p : found) {
+    const double below = 2.0 + static_cast<double>(p.rows);
+    EXPECT_NEAR(p.ratio, 6 / below, 1e-9) << p.rows;
+    EXPECT_NEAR(p.noise, 0, 1e-9) << p.rows;
+  }
+}
+
+// Ways of equal time on a machine where every other call takes half as long again.
+TEST(Choose, NoiseAsLargeAsAGainChoosesNothing) {
+  const Threshold& t = threshold("panel_task_rows");
+  std::vector<Point> found = points({1, 1, 1, 1, 1.3, 1.3});
+  EXPECT_EQ(choose(t, 4, found).chosen, 6);
+  for (Point& p : found) p.noise = 0.3;
+  EXPECT_EQ(choose(t, 4, found).chosen, 4);
+  const Finding higher = choose(t, 4, points({1, 1, 1, 1, 1.5, 1.5, 0.9}));
+  int call = 0;
+  const auto jumps = [&](const Thresholds& set, int64_t rows) {
+    const double way = rows <= set.panel_task_rows ? 1 : 1.15;
+    return way * (++call % 8 < 4 ? 1 : std::array{1.0, 1.8, 1.8, 1.0}[static_cast<size_t>(call % 4)]);
+  };
+  EXPECT_EQ(confirmed(higher, 9, jumps).chosen, 4);
 }
 
 TEST(Choose, AGainThatDoesNotComeAgainIsWithdrawn) {

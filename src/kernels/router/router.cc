@@ -1,5 +1,7 @@
 #include "kernels/router/router.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/ref.h"
@@ -39,6 +41,9 @@ void fwd_ref(Ctx&, const RouterFwd& op, std::span<std::byte>) {
       router_select_ref(options, scores, bias, experts);
     }
     router_weights_ref(options, scores, experts, weights);
+    const auto is_nan = [](double v) { return std::isnan(v); };
+    if (std::ranges::any_of(scores, is_nan) || (!op.forced && std::ranges::any_of(bias, is_nan)))
+      weights.assign(weights.size(), NAN);
     for (int64_t j = 0; j < k; ++j) {
       set_element(op.experts, t * k + j, static_cast<double>(experts[static_cast<size_t>(j)]));
       set_element(op.weights, t * k + j, weights[static_cast<size_t>(j)]);

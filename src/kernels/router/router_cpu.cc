@@ -59,6 +59,15 @@ void select(const RouterFwd& op, const double* scores, double* selection, int32_
   top(selection, experts, op.experts.dim(1), chosen);
 }
 
+// Experts are chosen all the same, but what they give must not pass for an answer.
+bool has_nan(const RouterFwd& op, const double* scores) {
+  const int64_t experts = op.logits.dim(1);
+  const float* bias = op.bias && !op.forced ? op.bias.as<float>() : nullptr;
+  bool nan = false;
+  for (int64_t e = 0; e < experts; ++e) nan |= std::isnan(scores[e]) || (bias && std::isnan(bias[e]));
+  return nan;
+}
+
 // Scratch of one thread: scores [E], selection [E], group scores [n_group], group order [n_group] (as I32).
 void route(const RouterFwd& op, int64_t t, double* scratch) {
   const int64_t experts = op.logits.dim(1), k = op.experts.dim(1);
@@ -73,6 +82,10 @@ void route(const RouterFwd& op, int64_t t, double* scratch) {
     select(op, scores, scores + experts, chosen);
   }
   float* weights = op.weights.as<float>(t);
+  if (has_nan(op, scores)) {
+    std::fill_n(weights, k, std::numeric_limits<float>::quiet_NaN());
+    return;
+  }
   double sum = 0;
   for (int64_t j = 0; j < k; ++j) sum += scores[chosen[j]];
   const double factor = static_cast<double>(op.scale) / (op.normalise ? sum + 1e-20 : 1.0);

@@ -132,6 +132,15 @@ TEST(Router, AnyLogitsGiveIndicesThatExist) {
   }
 }
 
+// Wherever it is: the experts that were chosen without it must not pass for an answer.
+TEST(Router, NanIsSeen) {
+  for (const char* row : kRows) {
+    EXPECT_TRUE(std::isnan(route(row, {1, 2, NAN, 0}, {}, 2, {}).weights[0])) << row;
+    EXPECT_TRUE(std::isnan(route(row, {1, 2, 3, 0}, {0, NAN, 0, 0}, 2, {}).weights[1])) << row;
+    EXPECT_FALSE(std::isnan(route(row, {1, 2, 3, 0}, {0, -INFINITY, 0, 0}, 2, {}).weights[0])) << row;
+  }
+}
+
 // A batch of sequences, routed, with space for the results of stats and backward.
 struct Batch {
   SeqMap seqs;
