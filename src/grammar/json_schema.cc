@@ -458,8 +458,7 @@ class SchemaCompiler {
     // Over all alternatives of the root, as the reader of calls sees it (text/tool_calls.h).
     const io::ParameterForm form = io::parameter_form(root_, p.name);
     const bool plain = form == io::ParameterForm::text || form == io::ParameterForm::optional_text;
-    const StateId inside =
-        plain ? xml_text(p, form == io::ParameterForm::optional_text, end) : value(p.schema, end, 0);
+    const StateId inside = plain ? xml_text(p, form == io::ParameterForm::optional_text, end) : value(p.schema, end, 0);
     return b_.literal("<parameter=" + p.name + ">\n", inside);
   }
   // Plain text in which the reader of calls finds none of the form's own tags (text/tool_calls.h), nor takes it for

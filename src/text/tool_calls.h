@@ -7,9 +7,10 @@
 // text. From its name on its arguments are passed on as they come: JSON without the white space between values, or the
 // values of Nemotron's form, which are text: those that the schema calls strings, or strings or null, piece by piece,
 // others when they are complete, as numbers, booleans or objects where they are JSON, whose strings may hold the form's
-// own tags. A parameter that the schema does not have is text, unless it is `null`, as in vLLM's reader. Missing closing tags are tolerated at the end of a line. Since any answer in JSON looks like Llama 3's
-// form, that one is read only where `bare` says that the model writes it, at the beginning of the answer, and only as
-// calls of functions that are offered.
+// own tags. A parameter that the schema does not have is text, unless it is `null`, as in vLLM's reader. Missing
+// closing tags are tolerated at the end of a line. Since any answer in JSON looks like Llama 3's form, that one is read
+// only where `bare` says that the model writes it, at the beginning of the answer, and only as calls of functions that
+// are offered.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

@@ -229,7 +229,8 @@ TEST(ToolCalls, NumbersKeepTheirDigits) {
   for (const char* value : {"12345678901234567890", "-123456789012345678901234567890", "0.10000000000000000000001",
                             R"([18446744073709551617,{"a":1.50}])"})
     EXPECT_EQ(call_of(kAnything, value).calls[0].arguments, "{\"d\":" + std::string(value) + "}");
-  EXPECT_EQ(call_of(kAnything, " [1, {\"a b\": \" c, \\\" d\"}] ").calls[0].arguments, R"({"d":[1,{"a b":" c, \" d"}]})");
+  EXPECT_EQ(call_of(kAnything, " [1, {\"a b\": \" c, \\\" d\"}] ").calls[0].arguments,
+            R"({"d":[1,{"a b":" c, \" d"}]})");
 }
 
 TEST(ToolCalls, StringsOfJsonMayHoldTags) {
