@@ -441,13 +441,13 @@ class Refusals(Case):
         both = listed(BRAID_PROFILE=file, BRAID_OP_PANEL_FEW_ROWS="8")
         self.assertEqual((both["panel_few_rows"], both["panel_task_rows"]), (("8", "BRAID_OP"), ("7", "the profile")))
         for words in (("bench", "--list"), ("run", TINY, "--ids", 1, "-n", 1)):
-            self.refused(*words, says=["[panel_few_rows]", "got 513; expected 0 to 512"], BRAID_OP_PANEL_FEW_ROWS="513")
+            self.refused(*words, says=["[BRAID_OP] panel_few_rows", "got 513; expected 0 to 512"], BRAID_OP_PANEL_FEW_ROWS="513")
 
     def test_a_profile_of_another_machine_is_ignored_with_one_line(self):
         file = os.path.join(self.new_folder(), "profile")
         open(file, "w").close()
         tuned = braid("bench", TINY, "--tune", "-r", 1, "-t", 1, BRAID_PROFILE=file)
-        self.assertEqual((tuned.returncode, tuned.stderr), (0, ""))
+        self.assertEqual((tuned.returncode, re.sub("note: the machine is busy.*\n", "", tuned.stderr)), (0, ""))
         text = Path(file).read_text()
         self.assertIn("\nmachine = ", text)
         again = braid("run", TINY, "--ids", 1, "-n", 1, "--ignore-eos", "--json", BRAID_PROFILE=file)
