@@ -63,8 +63,11 @@ TEST(Thresholds, AreNumbersInTheirRange) {
   EXPECT_EQ(t.panel_task_rows, Thresholds().panel_task_rows);
   EXPECT_EQ(thresholds_of(Choices{{"panel_few_rows", "0"}}, t).panel_few_rows, 0);  // the later choice
   for (const char* bad : {"", "-1", "513", "99999999999999999999", "16 ", "1x", "panel_f32", "\n"}) {
-    const std::string error = support::error_of([&] { thresholds_of(Choices{{"panel_few_rows", bad}}); });
-    EXPECT_TRUE(error.starts_with("[panel_few_rows] ") && error.find("0 to 512") != std::string::npos) << error;
+    const std::string error = support::error_of([&] {
+      thresholds_of(Choices{{"panel_few_rows", bad}}, {}, "a profile");
+    });
+    EXPECT_TRUE(error.starts_with("[a profile] panel_few_rows is ") && error.find("0 to 512") != std::string::npos)
+        << error;
     EXPECT_EQ(error.find('\n'), std::string::npos);
   }
 }
