@@ -34,7 +34,7 @@ TEST(DType, EveryHalfRoundTrips) {
   }
 }
 
-// Between every half and the next one: the middle to the even one, what is beside it to the nearer.
+// Between every half and the next one: the middle to the even one, values next to it to the nearer.
 TEST(DType, HalvesRoundToTheNearest) {
   for (uint16_t bits = 0; bits < 0x7bff; ++bits) {
     const auto next = static_cast<uint16_t>(bits + 1), even = bits % 2 == 0 ? bits : next;

@@ -42,7 +42,7 @@ bool exchange_names(const fs::path& a, const fs::path& b) {
   return syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), kExchange) == 0;
 }
 
-// ".NAME.PID.old" -> "NAME"; empty: it is no folder that was put aside.
+// ".NAME.PID.old" -> "NAME"; empty: not a folder that was put aside.
 std::string owner_of(std::string name) {
   if (!name.starts_with(".") || !name.ends_with(kAside)) return {};
   name.resize(name.size() - std::strlen(kAside));

@@ -129,7 +129,7 @@ TEST_F(CompressedWeight, DamagedScalesAndShapesAreNamed) {
         << global;
 }
 
-// Of both signs, at every place of whole words and of what follows them; the bytes beside it are all that are not NaN.
+// Of both signs, at every place of whole words and of what follows them; the other bytes are all that are not NaN.
 TEST(Scales, NanIsFoundAnywhere) {
   constexpr int64_t kLength = 21;
   for (int other = 0; other < 256; ++other) {

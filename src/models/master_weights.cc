@@ -87,7 +87,7 @@ class MasterSource final : public nn::ParamSource {
       fail(where_, {.what = "quantised weights cannot be trained",
                     .got = fmt::format("{} in {}", p.name, name_of(p.value.spec.format)),
                     .expected = "F32, F16 or BF16",
-                    .hint = "[lora] rank, adapters beside them"});
+                    .hint = "[lora] rank, adapters on top"});
     MasterTensor tensor = whole_tensor(all, p.name);
     tensor.number = numbers_.at(r.name);
     if (!r.mtp && !own_.loop) tensor.layer = r.layer;

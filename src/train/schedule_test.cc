@@ -24,7 +24,7 @@ TEST(Schedule, WsdFallsByMinusSqrt) {
   EXPECT_DOUBLE_EQ(learning_rate(s, 1, 200, 100), 0.1);
 }
 
-// What does not fit into the run is cut at its beginning, and a note says so.
+// What does not fit into the run is cut at its beginning, with a note.
 TEST(Schedule, DecaysThatDoNotFitAreNoted) {
   const auto notes = [](const ScheduleRecipe& s) {
     Recipe recipe;

@@ -13,7 +13,7 @@ namespace {
 
 using Choices = std::map<std::string, std::string>;
 
-// Every row that takes the product, with each threshold at both of its ends and at the number of rows at hand: the bits
+// Every row that takes the product, with each threshold at both of its ends and at the number of rows given: the bits
 // of the defaults.
 void hold(const Weight& w, DType x_type, CodeDots codes, int64_t rows) {
   const TestTensor x(x_type, {rows, w.cols}, 1);
