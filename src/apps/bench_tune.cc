@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "report/table.h"
 #include "sys/env.h"
 #include "sys/error.h"
+#include "sys/machine.h"
 #include "sys/profile.h"
 #include "sys/read.h"
 #include "tune/tune.h"
