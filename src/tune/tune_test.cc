@@ -60,7 +60,7 @@ TEST(Choose, FindsWhereTwoWaysCrossOnAMachineThatDrifts) {
   }
 }
 
-// Ways of equal time on a machine where every other call takes half as long again.
+// A gain counts only where the rounds differ less from each other.
 TEST(Choose, NoiseAsLargeAsAGainChoosesNothing) {
   const Threshold& t = threshold("panel_task_rows");
   std::vector<Point> found = points({1, 1, 1, 1, 1.3, 1.3});

@@ -587,20 +587,11 @@ TEST(KvStore, AFactorBringsSmallValuesIntoTheRangeOfFp8) {
   }
 }
 
-// A stored row is within half a code of what it was, its largest value is the largest code, zeros stay zeros, and a NaN
-// makes its own row, and no other, NaN.
-TEST(KvStore, CodesOfOneByteKeepTheirRow) {
-  const SeqMap map = SeqMap::one(5, 0, 0);
+// Keys of one sequence into one page of codes.
+void store_codes(const TestTensor& k, TestTensor& codes, TestTensor& scales) {
+  const SeqMap map = SeqMap::one(k.view().dim(0), 0, 0);
   const int32_t page_0 = 0;
-  constexpr int64_t kWidth = 12;
-  TestTensor k(DType::f32, {5, 1, kWidth}, 1), codes(DType::i8, {1, 5, 1, kWidth}, 2), scales(DType::f32, {1, 5, 1}, 3),
-      other(DType::i8, {1, 5, 1, kWidth}, 4), other_scales(DType::f32, {1, 5, 1}, 5);
-  for (int64_t i = 0; i < kWidth; ++i) {
-    set_element(k.mut(), kWidth + i, 1e-30 * element(k.view(), kWidth + i));
-    set_element(k.mut(), 2 * kWidth + i, 0);
-  }
-  set_element(k.mut(), 3 * kWidth + 5, NAN);
-  set_element(k.mut(), 4 * kWidth + 5, -HUGE_VAL);
+  TestTensor other = codes, other_scales = scales;  // of the values
   Arena arena;
   Ctx ctx{.arena = arena};
   run(ctx, KvStore{.k = k.view(),
@@ -611,6 +602,20 @@ TEST(KvStore, CodesOfOneByteKeepTheirRow) {
                    .v_scales = other_scales.mut(),
                    .page_table = view_of(&page_0, {1, 1}),
                    .seqs = &map});
+}
+
+// A stored row is within half a code of what it was, its largest value is the largest code, zeros stay zeros, and a NaN
+// makes its own row, and no other, NaN.
+TEST(KvStore, CodesOfOneByteKeepTheirRow) {
+  constexpr int64_t kWidth = 12;
+  TestTensor k(DType::f32, {5, 1, kWidth}, 1), codes(DType::i8, {1, 5, 1, kWidth}, 2), scales(DType::f32, {1, 5, 1}, 3);
+  for (int64_t i = 0; i < kWidth; ++i) {
+    set_element(k.mut(), kWidth + i, 1e-30 * element(k.view(), kWidth + i));
+    set_element(k.mut(), 2 * kWidth + i, 0);
+  }
+  set_element(k.mut(), 3 * kWidth + 5, NAN);
+  set_element(k.mut(), 4 * kWidth + 5, -HUGE_VAL);
+  store_codes(k, codes, scales);
   for (int64_t t = 0; t < 3; ++t) {
     const double scale = element(scales.view(), t);
     double largest = 0;
@@ -627,22 +632,10 @@ TEST(KvStore, CodesOfOneByteKeepTheirRow) {
 
 // The scale of such a row is a multiple of the least number: quotients may exceed the codes.
 TEST(KvStore, CodesOfSubnormalRowsKeepTheirSigns) {
-  const SeqMap map = SeqMap::one(1, 0, 0);
-  const int32_t page_0 = 0;
-  TestTensor k(DType::f32, {1, 1, 2}, 1), codes(DType::i8, {1, 1, 1, 2}, 2), scales(DType::f32, {1, 1, 1}, 3),
-      other(DType::i8, {1, 1, 1, 2}, 4), other_scales(DType::f32, {1, 1, 1}, 5);
+  TestTensor k(DType::f32, {1, 1, 2}, 1), codes(DType::i8, {1, 1, 1, 2}, 2), scales(DType::f32, {1, 1, 1}, 3);
   set_element(k.mut(), 0, std::ldexp(190, -149));
   set_element(k.mut(), 1, std::ldexp(-190, -149));
-  Arena arena;
-  Ctx ctx{.arena = arena};
-  run(ctx, KvStore{.k = k.view(),
-                   .v = k.view(),
-                   .k_pages = codes.mut(),
-                   .v_pages = other.mut(),
-                   .k_scales = scales.mut(),
-                   .v_scales = other_scales.mut(),
-                   .page_table = view_of(&page_0, {1, 1}),
-                   .seqs = &map});
+  store_codes(k, codes, scales);
   EXPECT_EQ(element(codes.view(), 0), 127);
   EXPECT_EQ(element(codes.view(), 1), -127);
 }
