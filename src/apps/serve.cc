@@ -187,19 +187,14 @@ int serve_model(const ServeArgs& o) {
   draft = o.drafts.load(options);
   engine::LanguageModel& lm = model.emplace(o.model.open(options));
   need_tokenizer(lm.path(), "a model with one");
-  const std::string ignored = server.load(lm,
-                                          {.model = name_of(o),
-                                           .sampling = o.sampling.resolve(*o.cli, lm.path()),
-                                           .seeded = o.cli->given("seed"),
-                                           .reasoning_field = o.reasoning_field,
-                                           .thinking_budget = o.budget},
-                                          o.drafts.resolve(lm, draft));
-  try {
-    (void)lm.render({{{"role", "user"}, {"content", "Hello"}}}, {});
-  } catch (const Error& e) {
-    tell("note: chats may be refused: {}\n", e.what());
-  }
-  if (!ignored.empty()) tell("the file of cached prefixes is ignored: {}\n", ignored);
+  const std::vector<std::string> notes = server.load(lm,
+                                                     {.model = name_of(o),
+                                                      .sampling = o.sampling.resolve(*o.cli, lm.path()),
+                                                      .seeded = o.cli->given("seed"),
+                                                      .reasoning_field = o.reasoning_field,
+                                                      .thinking_budget = o.budget},
+                                                     o.drafts.resolve(lm, draft));
+  for (const std::string& note : notes) tell("{}\n", note);
   tell("{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model), numbers_of(lm.runner()),
        lm.runner().options().context,
        o.host.find(':') == o.host.npos ? printable(o.host) : "[" + printable(o.host) + "]", server.port());

@@ -690,18 +690,22 @@ Server::~Server() { stop(std::chrono::milliseconds(0)); }
 int Server::port() const { return state_->port; }
 int64_t Server::active() const { return state_->active; }
 
-std::string Server::load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts) {
+std::vector<std::string> Server::load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts) {
   // Both are read when first asked for, and from here on by several threads.
   (void)model.tokenizer();
   (void)model.grammars();
+  std::vector<std::string> notes;
   try {
     (void)model.render({{{"role", "user"}, {"content", "Hello"}}}, {});
-  } catch (const Error&) {  // no template, or one that needs more: requests will say
+  } catch (const Error& e) {  // no template, or one that needs more
+    notes.push_back(fmt::format("chats may be refused: {}", e.what()));
   }
   State& s = *state_;
   s.owner.reset(new State::Loaded{model, std::move(defaults), Worker(model, s.options.cache_file, std::move(drafts))});
   s.loaded = s.owner.get();
-  return s.owner->worker.ignored();
+  if (const std::string why = s.owner->worker.ignored(); !why.empty())
+    notes.push_back("the file of cached prefixes is ignored: " + why);
+  return notes;
 }
 
 // What is running may end by itself for as long as `grace`; streams that remain end with the error kStopping.

@@ -36,9 +36,9 @@ class Server {
 
   int port() const;
   int64_t active() const;  // requests that are answered, or wait
-  // From now on requests are answered, by this model, which must outlive the server. Returns why the file of cached
-  // prefixes was ignored; empty: it was not.
-  std::string load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts = {});
+  // From now on requests are answered, by this model, which must outlive the server. Returns what to tell
+  // the user: that the file of cached prefixes was ignored, or that the template renders no plain chat.
+  std::vector<std::string> load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts = {});
   // Ends what is running, after `grace` at most.
   void stop(std::chrono::milliseconds grace);
   // After `stop`: writes the file of cached prefixes, if there is one. Error when that fails.
