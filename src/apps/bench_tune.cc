@@ -66,6 +66,7 @@ std::vector<tune::Matrices> matrices_of(engine::Runner& runner) {
     }
   }
   std::vector<tune::Matrices> all;
+  all.reserve(groups.size());
   for (auto& [key, group] : groups) all.push_back(std::move(group));
   const auto bytes = [](const tune::Matrices& m) { return m.weights[0].bytes() * std::ssize(m.weights); };
   std::ranges::stable_sort(all, [&](const auto& a, const auto& b) { return bytes(a) > bytes(b); });

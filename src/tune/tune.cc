@@ -30,6 +30,7 @@ double median(std::vector<double> values) {
 Point point_of(int64_t rows, const std::vector<double>& logs) {
   const double middle = median(logs);
   std::vector<double> apart;
+  apart.reserve(logs.size());
   for (const double log : logs) apart.push_back(std::abs(log - middle));
   return {rows, std::exp(middle), median(std::move(apart))};
 }
