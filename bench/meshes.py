@@ -141,8 +141,8 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             runs = Runs(o, model, folder)
             result["models"][Path(model).name] = {"layouts": layouts_of(o, runs), "resumed": resumed_of(o, runs)}
-    if o.out:
-        Path(o.out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        if o.out:  # a run that is stopped keeps the models it has finished
+            Path(o.out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

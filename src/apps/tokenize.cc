@@ -56,6 +56,7 @@ void answer_lines(const text::Tokenizer& tokenizer, bool no_special) {
 std::vector<std::string> pieces_of(const text::Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   text::StreamDecoder decoder(tokenizer, false);
   std::vector<std::string> pieces;
+  pieces.reserve(ids.size());
   for (const int32_t id : ids) pieces.push_back(decoder.push(id));
   if (!pieces.empty()) pieces.back() += decoder.finish();
   return pieces;
