@@ -57,6 +57,16 @@ class Ranks(MeshCase):
             got = self.run_in(f"tp-{ranks}-{len(words)}", "--ranks", ranks, "parallel.tp=2", *words)
             self.assertClose(got, one)
 
+    def test_muon_reads_divided_matrices_whole(self):
+        muon = ("optimizer.kind=muon", "batch=4")
+        one = self.run_in("one", *muon)
+        for i, (ranks, words) in enumerate(((2, ("parallel.tp=2",)), (4, ("parallel.tp=2", "parallel.sp=true", "parallel.zero=1")),
+                                            (4, ("parallel.tp=2", "parallel.zero=3")), (4, ('parallel.grid="2,1,2,1"',)),
+                                            (4, ("parallel.tp=2", "parallel.ep=4")), (4, ("parallel.tp=2", "parallel.pp=2")))):
+            for way in ("gather", "duplicate"):
+                self.assertClose(self.run_in(f"{way}-{i}", "--ranks", ranks, f"parallel.muon={way}", *muon, *words), one)
+            self.assertEqual(state_of(self.root / f"gather-{i}", 4), state_of(self.root / f"duplicate-{i}", 4), words)
+
     def test_other_families(self):
         words = ("loss.mtp_scale=0", "loss.aux=0", "loss.router_bias_rate=0", "batch=2", "steps=3")
         for name in ("nemotron-h-legacy", "nemotron-nas"):
@@ -237,6 +247,10 @@ class Ranks(MeshCase):
         self.refused("parallel.tp=2", "--ranks", 3, says="try --ranks 4")
         self.refused("parallel.tp=2", "--ranks", 2, "loss.z=0.1", says="cannot be used with loss.z")
         self.refused("parallel.zero=7", "--ranks", 2, says="zero")
+        self.refused("parallel.muon=gather", "--ranks", 2, says="the optimiser is AdamW")
+        self.refused("parallel.muon=gather", "--ranks", 2, "optimizer.kind=muon", says="ranks do not divide matrices; try parallel.tp=2")
+        self.refused("parallel.etp=2", "--ranks", 2, "optimizer.kind=muon", says="cannot be used with optimizer.kind = muon")
+        self.refused('parallel.grid="1,2,1,1"', "--ranks", 2, "optimizer.kind=muon", says="y divides both sides of a matrix")
         self.refused("--ranks", 2, "objective=graph", says="of a graph are those of a grid")
         self.refused("--ranks", 2, "data.path=/nowhere", "data.kind=ids", says="/nowhere")
         ids = self.root / "ids.safetensors"

@@ -99,9 +99,9 @@ using AllOps =
            LinearBwdWeight, LinearGroupedFwd, ActFwd, ActBwd, AddFwd, RowDots, DropoutFwd, DropoutBwd, Conv1dFwd,
            Conv1dBwd, CopyState, SsdFwd, SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd,
            RouterFwd, RouterStats, RouterBwd, ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss,
-           HeadLossFwd, HeadLossBwd, DistillLoss, HiddenLoss, AdamwStep, MuonStep, Quantize, LowExpertsFwd,
-           LowExpertsBwd, SpmmFwd, SpmmBwdArg, SddmmFwd, GatScoresFwd, GatScoresBwd, GatFwd, GatBwd, EdgeGaussianFwd,
-           EdgeGaussianBwd, EdgeSoftmaxFwd, EdgeSoftmaxBwd, BiasFwd, BiasBwd>;
+           HeadLossFwd, HeadLossBwd, DistillLoss, HiddenLoss, AdamwStep, MuonDirection, Orthogonalize, MuonApply,
+           Quantize, LowExpertsFwd, LowExpertsBwd, SpmmFwd, SpmmBwdArg, SddmmFwd, GatScoresFwd, GatScoresBwd, GatFwd,
+           GatBwd, EdgeGaussianFwd, EdgeGaussianBwd, EdgeSoftmaxFwd, EdgeSoftmaxBwd, BiasFwd, BiasBwd>;
 
 template <class... Ops>
 std::vector<std::string_view> names_of(OpList<Ops...>) {

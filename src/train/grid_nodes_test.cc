@@ -350,8 +350,9 @@ TEST_F(GridNodesTest, GridsThatCannotBe) {
       std::string::npos);
   EXPECT_NE(error("2,2,1", 4, [](Recipe& r) { r.graph.task = "edge"; }).find("does not divide graph.task = edge"),
             std::string::npos);
-  EXPECT_NE(error("2,2,1", 4, [](Recipe& r) { r.optimizer.kind = "muon"; }).find("cannot be used with optimizer.kind"),
-            std::string::npos);
+  EXPECT_NE(
+      error("2,2,1", 4, [](Recipe& r) { r.optimizer.kind = "muon"; }).find("cannot be used with optimizer.kind = muon"),
+      std::string::npos);
   EXPECT_NE(error("2,2,1", 4, [](Recipe& r) { r.parallel.zero = 1; }).find("cannot be used with tp"),
             std::string::npos);
 }

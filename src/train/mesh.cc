@@ -98,17 +98,14 @@ void check_grid_alone(const ParallelRecipe& p) {
 void check_parts(const Recipe& recipe) {
   const ParallelRecipe& p = recipe.parallel;
   if (!p.divides_model() && p.cp == 1 && p.grid.empty()) return;
-  const bool cuts_blocks = p.axes().model() > 1, cuts_layers = cuts_blocks || p.divides_experts(),
-             cuts_matrices = cuts_blocks || p.etp > 1;
-  const std::pair<bool, const char*> rules[] = {
-      {p.exact, "parallel.exact"},
-      {trains_a_task(recipe), "[distill], [preference] or [policy]"},
-      {recipe.lora.rank > 0, "lora.rank"},
-      {recipe.precision != "none", "precision.recipe"},
-      {cuts_blocks && recipe.loss.z > 0, "loss.z"},
-      {p.divides_model() && recipe.log.hash_every > 0, "log.hash_every"},
-      {cuts_matrices && recipe.optimizer.kind == "muon", "optimizer.kind = \"muon\""},
-      {(cuts_layers || p.cp > 1) && recipe.exact, "exact"}};
+  const bool cuts_blocks = p.axes().model() > 1, cuts_layers = cuts_blocks || p.divides_experts();
+  const std::pair<bool, const char*> rules[] = {{p.exact, "parallel.exact"},
+                                                {trains_a_task(recipe), "[distill], [preference] or [policy]"},
+                                                {recipe.lora.rank > 0, "lora.rank"},
+                                                {recipe.precision != "none", "precision.recipe"},
+                                                {cuts_blocks && recipe.loss.z > 0, "loss.z"},
+                                                {p.divides_model() && recipe.log.hash_every > 0, "log.hash_every"},
+                                                {(cuts_layers || p.cp > 1) && recipe.exact, "exact"}};
   const std::string key = !p.grid.empty() ? "parallel.grid"
                           : p.tp > 1      ? "parallel.tp"
                           : p.cp > 1      ? "parallel.cp"
@@ -147,6 +144,20 @@ void check_nodes(const ParallelRecipe& p) {
        {.what = "does not cut the ranks that share experts into equal nodes of whole experts",
         .got = std::to_string(p.node_ranks),
         .expected = fmt::format("a divisor of ep x etp = {}, and a multiple of etp = {}", p.ep * p.etp, p.etp)});
+}
+
+// Muon's matrices are put together from parts of one side (divided_matrices.h).
+void check_muon(const Recipe& recipe) {
+  const ParallelRecipe& p = recipe.parallel;
+  const bool muon = recipe.optimizer.kind == "muon";
+  const char* other = muon ? "optimizer.kind=adamw" : "optimizer.kind=muon";
+  if (!p.muon.empty() && !muon) refuse("parallel.muon", "the optimiser is AdamW, which divides", other);
+  if (!p.muon.empty() && p.axes().x == 1) refuse("parallel.muon", "ranks do not divide matrices", "parallel.tp=2");
+  if (!muon) return;
+  if (recipe.objective == "graph" && p.axes().x > 1)
+    refuse("parallel.grid", "cannot be used with optimizer.kind = muon in a graph network", other);
+  if (p.axes().y > 1) refuse("parallel.grid", "y divides both sides of a matrix, which Muon does not read", other);
+  if (p.divides_experts() && p.etp > 1) refuse("parallel.etp", "cannot be used with optimizer.kind = muon", other);
 }
 
 void check_virtual_stages(const Recipe& recipe) {
@@ -232,6 +243,7 @@ void check_mesh(const Recipe& recipe, int ranks) {
   }
   if (p.tp == 1 && p.sp) refuse("parallel.sp", "divides the tokens among the ranks of a model", "parallel.tp=2");
   check_virtual_stages(recipe);
+  check_muon(recipe);
   check_nodes(p);
   check_parts(recipe);
   check_overlap(recipe, ranks);
@@ -315,6 +327,7 @@ Mesh::Mesh(const Recipe& recipe, comm::Group& world)
                     .parts = recipe_.etp,
                     .dispatcher = dispatcher_of(recipe_.dispatcher)} {
   check_mesh(recipe, world.size());
+  if (whole_tensors_ && tensor_.size() > 1) matrices_.emplace(tensor_, recipe_.muon == "duplicate");
   const bool uneven = recipe_.node_ranks == 0 && experts_.per_node() == 0;
   if (uneven && (expert_ranks_.dispatcher == nn::Dispatcher::node || recipe_.node_limit > 0))
     refuse(recipe_.node_limit > 0 ? "parallel.node_limit" : "parallel.dispatcher",

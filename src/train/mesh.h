@@ -27,6 +27,7 @@
 #include "models/master_weights.h"
 #include "nn/expert_routes.h"
 #include "sys/function_ref.h"
+#include "train/divided_matrices.h"
 #include "train/families.h"
 #include "train/layer_shards.h"
 #include "train/objective.h"
@@ -77,6 +78,8 @@ class Mesh {
   void divide(models::MasterWeights& masters, int threads);
   // Elements of a tensor that other ranks update.
   std::vector<Range> others(const models::MasterWeights& masters, const models::MasterTensor& tensor);
+  // Of which the optimiser needs whole ones, and this rank has parts; null: none.
+  DividedMatrices* matrices() { return matrices_ ? &*matrices_ : nullptr; }
   nn::LayerPasses* layers() {
     if (overlap_) return &*overlap_;
     return shards_ ? &*shards_ : nullptr;
@@ -136,6 +139,7 @@ class Mesh {
   nn::ExpertRanks expert_ranks_;
   std::vector<Family> families_;  // of the run's masters
   Waits waits_;
+  std::optional<DividedMatrices> matrices_;
   std::optional<LayerShards> shards_;
   std::optional<Overlap> overlap_;
   std::set<std::string> names_;  // of sums received from another rank

@@ -27,8 +27,8 @@ constexpr int64_t kGrain = 4096;  // elements that are worth a thread
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& masters, const std::vector<Param*>& params,
-                     std::span<const Range> own)
-    : recipe_(recipe), masters_(masters) {
+                     std::span<const Range> own, DividedMatrices* divided)
+    : recipe_(recipe), masters_(masters), divided_(divided) {
   int64_t state = 0;
   for (const Range& range : own) {
     for (const models::MasterTensor& tensor : masters.tensors()) {
@@ -59,8 +59,9 @@ void Optimizer::add_parts(const models::MasterTensor& tensor, const std::vector<
   const size_t before = parts_.size();
   for (const Param* p : params) {  // parts of a stacked or fused tensor one by one
     if (&masters_.tensor_of(*p) != &tensor || !is_inner_matrix(*p)) continue;
-    parts_.push_back(
-        {p->offset, state_of(p->offset), p->value.rows, p->value.cols, true, decays, rounded, tensor.counted, keeps});
+    const int64_t number = divided_ ? divided_->add(tensor, *p) : -1;
+    parts_.push_back({p->offset, state_of(p->offset), p->value.rows, p->value.cols, true, decays, rounded,
+                      tensor.counted, keeps, number});
   }
   if (parts_.size() == before) parts_.push_back(part);
 }
@@ -110,43 +111,81 @@ void Optimizer::restore_zeros(Ctx& ctx, const Part& part) {
   });
 }
 
+MutView Optimizer::in(std::span<float> array, const Part& part) const {
+  return mut_view_of(&array[static_cast<size_t>(part.offset)], part.shape());
+}
+
+MutView Optimizer::moments(std::span<float> array, const Part& part) const {
+  return mut_view_of(&array[static_cast<size_t>(part.state)], part.shape());
+}
+
+MutView Optimizer::working(const Part& part) const {
+  return part.rounded ? mut_view_of(&masters_.rounded()[static_cast<size_t>(part.offset)], part.shape()) : MutView();
+}
+
+void Optimizer::adamw(Ctx& ctx, const Part& part, const Rates& rates) {
+  if (part.keeps_zeros) note_zeros(ctx, part);
+  run(ctx, AdamwStep{.g = in(masters_.grads(), part),
+                     .w = in(masters_.values(), part),
+                     .m = moments(m_, part),
+                     .v = moments(v_, part),
+                     .working = working(part),
+                     .step = rates.number,
+                     .lr = rates.lr,
+                     .beta1 = recipe_.beta1,
+                     .beta2 = recipe_.beta2,
+                     .eps = recipe_.eps,
+                     .weight_decay = decay(part),
+                     .grad_scale = rates.grad_scale});
+  if (part.keeps_zeros) restore_zeros(ctx, part);
+}
+
+void Optimizer::muon(Ctx& ctx, std::span<const Part* const> parts, const Rates& rates) {
+  std::vector<MutView> directions;
+  std::vector<int64_t> numbers;
+  directions.reserve(parts.size());
+  numbers.reserve(parts.size());
+  for (const Part* part : parts) {
+    if (part->keeps_zeros) note_zeros(ctx, *part);
+    directions.push_back(in(masters_.grads(), *part));
+    numbers.push_back(part->divided);
+    run(ctx, MuonDirection{.g = directions.back(), .m = moments(m_, *part), .grad_scale = rates.grad_scale});
+  }
+  const bool whole = numbers[0] < 0;
+  if (whole) run(ctx, Orthogonalize{.x = directions[0]});
+  if (!whole) divided_->orthogonalize(ctx, numbers, directions);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Part& part = *parts[i];
+    const auto [rows, cols] = whole ? std::pair(part.rows, part.cols)
+                                    : std::pair((*divided_)[part.divided].rows, (*divided_)[part.divided].cols);
+    if (part.keeps_zeros) note_zeros(ctx, part);  // of this part, no longer of the last one
+    run(ctx, MuonApply{.x = directions[i],
+                       .w = in(masters_.values(), part),
+                       .working = working(part),
+                       .lr = rates.lr,
+                       .weight_decay = decay(part),
+                       .scale = muon_scale(rows, cols)});
+    if (part.keeps_zeros) restore_zeros(ctx, part);
+  }
+}
+
 void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
   // As in torch.nn.utils.clip_grad_norm_.
-  const double scale = recipe_.clip > 0 ? std::min(1.0, recipe_.clip / (norm + 1e-6)) : 1.0;
+  const Rates rates{number, lr, recipe_.clip > 0 ? std::min(1.0, recipe_.clip / (norm + 1e-6)) : 1.0};
+  std::vector<const Part*> together;
   for (const Part& part : parts_) {
-    const auto at = static_cast<size_t>(part.offset);
-    const Shape shape = part.muon ? Shape{part.rows, part.cols} : Shape{part.rows * part.cols};
-    const auto in = [&](std::span<float> array) { return mut_view_of(&array[at], shape); };
-    const auto state = [&](std::span<float> array) {
-      return mut_view_of(&array[static_cast<size_t>(part.state)], shape);
-    };
-    const MutView working = part.rounded ? mut_view_of(&masters_.rounded()[at], shape) : MutView();
-    if (part.keeps_zeros) note_zeros(ctx, part);
-    const double decay = part.decays ? recipe_.weight_decay : 0;
-    if (part.muon) {
-      run(ctx, MuonStep{.g = in(masters_.grads()),
-                        .w = in(masters_.values()),
-                        .m = state(m_),
-                        .working = working,
-                        .lr = lr,
-                        .weight_decay = decay,
-                        .scale = muon_scale(part.rows, part.cols),
-                        .grad_scale = scale});
+    if (!part.muon) {
+      adamw(ctx, part, rates);
+    } else if (const Part* one = &part; part.divided < 0) {
+      muon(ctx, {&one, 1}, rates);
     } else {
-      run(ctx, AdamwStep{.g = in(masters_.grads()),
-                         .w = in(masters_.values()),
-                         .m = state(m_),
-                         .v = state(v_),
-                         .working = working,
-                         .step = number,
-                         .lr = lr,
-                         .beta1 = recipe_.beta1,
-                         .beta2 = recipe_.beta2,
-                         .eps = recipe_.eps,
-                         .weight_decay = decay,
-                         .grad_scale = scale});
+      together.push_back(&part);
     }
-    if (part.keeps_zeros) restore_zeros(ctx, part);
+  }
+  for (std::span<const Part* const> rest = together; !rest.empty();) {
+    const size_t n = std::min(rest.size(), static_cast<size_t>(divided_->at_once()));
+    muon(ctx, rest.first(n), rates);
+    rest = rest.subspan(n);
   }
   masters_.follow(ctx.threads);
 }

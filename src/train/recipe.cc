@@ -108,6 +108,8 @@ void each_parallel_word(P& p, Visit& visit) {
         "heads: ranks exchange tokens for heads; states: they pass states on; empty: heads where they divide");
   visit("parallel.zero", p.zero, io::IntRange{0, 3},
         "what a rank keeps a part of: 1: the optimiser's state; 2: gradients too; 3: weights too");
+  visit("parallel.muon", p.muon, Choices{"", "gather", "duplicate"},
+        "divided matrices go to one rank each; or to all ranks, which compute the same; empty: gather");
   visit("parallel.collectives", p.collectives, Choices{},
         "a table that `braid comm tune -o` wrote: algorithms are chosen by its times; empty: by size");
   visit("parallel.overlap", p.overlap,

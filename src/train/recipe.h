@@ -131,6 +131,7 @@ struct ParallelRecipe {
   int64_t node_ranks = 0, node_limit = 0;  // 0: as the machine says; none
   std::string cp_attention{}, cp_mamba{};  // empty: what divides
   std::string collectives{};  // a file of timed calls (comm/selector.h); empty: algorithms are chosen by size
+  std::string muon{};         // gather, duplicate (divided_matrices.h); empty: gather
   bool sp = false, exact = false, overlap = false;
 
   Grid axes() const { return grid.empty() ? Grid{.x = tp} : parse_grid(grid); }

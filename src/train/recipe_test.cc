@@ -122,6 +122,7 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "parallel.cp_attention",
                                       "parallel.cp_mamba",
                                       "parallel.zero",
+                                      "parallel.muon",
                                       "parallel.collectives",
                                       "parallel.overlap",
                                       "parallel.exact"};

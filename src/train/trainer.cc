@@ -71,7 +71,7 @@ Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx, Mesh* mes
       ctx_(ctx),
       mesh_(mesh),
       params_(objective.params()),
-      optimizer_(recipe.optimizer, objective.masters(), params_, own_elements()),
+      optimizer_(recipe.optimizer, objective.masters(), params_, own_elements(), mesh ? mesh->matrices() : nullptr),
       mean_(recipe.ema_decay, objective.masters().values(), own_values()),
       checkpoints_(recipe, objective, leads()),
       facts_(objective.facts()),

@@ -1,5 +1,4 @@
-// One step on matrices of real models: the attention of gpt2-124m, its fc, an expert of Nemotron 3 Nano. GFLOP/s are of
-// the Newton-Schulz products.
+// The products of a step on matrices of real models: the attention of gpt2-124m, its fc, an expert of Nemotron 3 Nano.
 #include "kernels/muon/muon.h"
 
 #include "core/op_bench.h"
@@ -13,10 +12,8 @@ void muon(benchmark::State& state) {
   const Shape shape{kShapes[state.range(0)][0], kShapes[state.range(0)][1]};
   Arena arena;
   Ctx ctx{.arena = arena};
-  const Tensor g = bench_tensor(arena, DType::f32, shape), w = bench_tensor(arena, DType::f32, shape),
-               m = bench_tensor(arena, DType::f32, shape);
-  bench_op(state, ctx,
-           MuonStep{.g = g.view(), .w = w.mut(), .m = m.mut(), .lr = 1e-3, .scale = muon_scale(shape[0], shape[1])});
+  const Tensor x = bench_tensor(arena, DType::f32, shape);
+  bench_op(state, ctx, Orthogonalize{.x = x.mut()});
 }
 BENCHMARK(muon)->ArgName("shape")->DenseRange(0, 2)->UseRealTime();
 

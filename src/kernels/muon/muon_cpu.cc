@@ -18,15 +18,14 @@ int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 struct Scratch {
   int64_t less, more;
   float *x, *next;    // [less, more]
-  float* transposed;  // [more, less], where the matrix is tall
   float *a, *square;  // [less, less]
   double* squares;    // [less] of rows of x
   std::byte* panels;
   int64_t panel_bytes, bytes;
 };
 
-Scratch cut(const MuonStep& op, int threads, std::byte* base) {
-  const int64_t less = std::min(op.w.dim(0), op.w.dim(1)), more = std::max(op.w.dim(0), op.w.dim(1));
+Scratch cut(const Orthogonalize& op, int threads, std::byte* base) {
+  const int64_t less = std::min(op.x.dim(0), op.x.dim(1)), more = std::max(op.x.dim(0), op.x.dim(1));
   Scratch s{};
   s.less = less;
   s.more = more;
@@ -36,7 +35,6 @@ Scratch cut(const MuonStep& op, int threads, std::byte* base) {
     return p;
   };
   for (float** matrix : {&s.x, &s.next}) *matrix = reinterpret_cast<float*>(take(less * more * 4));
-  if (op.w.dim(0) > less) s.transposed = reinterpret_cast<float*>(take(less * more * 4));
   for (float** matrix : {&s.a, &s.square}) *matrix = reinterpret_cast<float*>(take(less * less * 4));
   s.squares = reinterpret_cast<double*>(take(less * 8));
   s.panel_bytes = packed::multiply_bytes(packed::wide_f32(), {}, less, kCols, more);
@@ -79,7 +77,7 @@ void square_of(int threads, const Scratch& s, const View& x, float* y) {
 
 // s.next = kA x + a x, where s.a is already b A + c A A.
 void advance(int threads, const Scratch& s) {
-  constexpr auto kA = static_cast<float>(MuonStep::kA);
+  constexpr auto kA = static_cast<float>(Orthogonalize::kA);
   const packed::Source a = packed::along(view_of(s.a, {s.less, s.less}));
   const packed::WeightOperand x{dense_weight(view_of(s.x, {s.less, s.more})), false};
   for_each_block(threads, s, s.more, [&](int64_t first, int64_t n, std::span<std::byte> space) {
@@ -100,37 +98,27 @@ void advance(int threads, const Scratch& s) {
   });
 }
 
-// to [cols, rows] = from [rows, cols] transposed, in square blocks that stay in L1.
-void transpose(int threads, const float* from, int64_t rows, int64_t cols, float* to) {
+// The columns of `from` as the rows of `to`, in square blocks that stay in L1.
+void transpose(int threads, const View& from, const MutView& to) {
   constexpr int64_t kSide = 32;
-  sys::parallel_for(threads, cols, kSide, [&](int64_t begin, int64_t end) {
+  const int64_t rows = from.dim(0);
+  sys::parallel_for(threads, from.dim(1), kSide, [&](int64_t begin, int64_t end) {
     for (int64_t r = 0; r < rows; r += kSide) {
       for (int64_t c = begin; c < end; ++c) {
-        for (int64_t i = r; i < std::min(rows, r + kSide); ++i) to[c * rows + i] = from[i * cols + c];
+        for (int64_t i = r; i < std::min(rows, r + kSide); ++i) to.as<float>(c)[i] = from.as<float>(i)[c];
       }
     }
   });
 }
 
-// m, and u into s.x, on its smaller side and of norm 1.
-void direction(int threads, const MuonStep& op, const Scratch& s) {
-  const int64_t rows = op.w.dim(0), cols = op.w.dim(1);
-  const bool tall = rows > cols;
-  float* u = tall ? s.transposed : s.x;
-  const auto scale = static_cast<float>(op.grad_scale), less = static_cast<float>(1 - op.momentum),
-             momentum = static_cast<float>(op.momentum);
-  sys::parallel_for(threads, rows, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const float* g = op.g.as<float>(i);
-      float* m = op.m.as<float>(i);
-      for (int64_t j = 0; j < cols; ++j) {
-        const float value = scale * g[j];
-        m[j] += less * (value - m[j]);
-        u[i * cols + j] = op.nesterov ? value + momentum * (m[j] - value) : m[j];
-      }
-    }
+void copy_rows(int threads, const View& from, const MutView& to) {
+  sys::parallel_for(threads, from.dim(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) std::copy_n(from.as<float>(i), from.dim(1), to.as<float>(i));
   });
-  if (tall) transpose(threads, u, rows, cols, s.x);
+}
+
+// s.x of norm 1.
+void normalize(int threads, const Scratch& s) {
   sys::parallel_for(threads, s.less, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       s.squares[i] = 0;
@@ -146,40 +134,53 @@ void direction(int threads, const MuonStep& op, const Scratch& s) {
   });
 }
 
-// w and its working copy from the orthogonal matrix x [M, N].
-void apply(int threads, const MuonStep& op, const float* x) {
-  const int64_t cols = op.w.dim(1);
-  const auto keep = static_cast<float>(1 - op.lr * op.weight_decay), step = static_cast<float>(op.lr * op.scale);
-  sys::parallel_for(threads, op.w.dim(0), 1, [&](int64_t begin, int64_t end) {
+}  // namespace
+
+void muon_direction_rows(Ctx& ctx, const MuonDirection& op, std::span<std::byte>) {
+  const auto scale = static_cast<float>(op.grad_scale), less = static_cast<float>(1 - op.momentum),
+             momentum = static_cast<float>(op.momentum);
+  sys::parallel_for(ctx.threads, op.g.dim(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      float* w = op.w.as<float>(i);
-      for (int64_t j = 0; j < cols; ++j) w[j] = w[j] * keep - step * x[i * cols + j];
-      if (!op.working) continue;
-      for (int64_t j = 0; j < cols; ++j) op.working.as<Bf16>(i)[j] = to_bf16(w[j]);
+      float *g = op.g.as<float>(i), *m = op.m.as<float>(i);
+      for (int64_t j = 0; j < op.g.dim(1); ++j) {
+        const float value = scale * g[j];
+        m[j] += less * (value - m[j]);
+        g[j] = op.nesterov ? value + momentum * (m[j] - value) : m[j];
+      }
     }
   });
 }
 
-}  // namespace
+int64_t orthogonalize_workspace(const Orthogonalize& op, int threads) { return cut(op, threads, nullptr).bytes; }
 
-int64_t muon_step_workspace(const MuonStep& op, int threads) { return cut(op, threads, nullptr).bytes; }
-
-void muon_step_packed(Ctx& ctx, const MuonStep& op, std::span<std::byte> workspace) {
+void orthogonalize_packed(Ctx& ctx, const Orthogonalize& op, std::span<std::byte> workspace) {
   Scratch s = cut(op, ctx.threads, workspace.data());
-  direction(ctx.threads, op, s);
-  constexpr auto kB = static_cast<float>(MuonStep::kB), kC = static_cast<float>(MuonStep::kC);
-  for (int64_t step = 0; step < MuonStep::kSteps; ++step) {
+  const bool tall = op.x.dim(0) > op.x.dim(1);
+  (tall ? transpose : copy_rows)(ctx.threads, op.x, mut_view_of(s.x, {s.less, s.more}));
+  normalize(ctx.threads, s);
+  constexpr auto kB = static_cast<float>(Orthogonalize::kB), kC = static_cast<float>(Orthogonalize::kC);
+  for (int64_t step = 0; step < Orthogonalize::kSteps; ++step) {
     square_of(ctx.threads, s, view_of(s.x, {s.less, s.more}), s.a);
     square_of(ctx.threads, s, view_of(s.a, {s.less, s.less}), s.square);
     for (int64_t i = 0; i < s.less * s.less; ++i) s.a[i] = kB * s.a[i] + kC * s.square[i];
     advance(ctx.threads, s);
     std::swap(s.x, s.next);
   }
-  if (op.w.dim(0) > op.w.dim(1)) {
-    transpose(ctx.threads, s.x, s.less, s.more, s.transposed);
-    return apply(ctx.threads, op, s.transposed);
-  }
-  apply(ctx.threads, op, s.x);
+  (tall ? transpose : copy_rows)(ctx.threads, view_of(s.x, {s.less, s.more}), op.x);
+}
+
+void muon_apply_rows(Ctx& ctx, const MuonApply& op, std::span<std::byte>) {
+  const int64_t cols = op.w.dim(1);
+  const auto keep = static_cast<float>(1 - op.lr * op.weight_decay), step = static_cast<float>(op.lr * op.scale);
+  sys::parallel_for(ctx.threads, op.w.dim(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* x = op.x.as<float>(i);
+      float* w = op.w.as<float>(i);
+      for (int64_t j = 0; j < cols; ++j) w[j] = w[j] * keep - step * x[j];
+      if (!op.working) continue;
+      for (int64_t j = 0; j < cols; ++j) op.working.as<Bf16>(i)[j] = to_bf16(w[j]);
+    }
+  });
 }
 
 }  // namespace braid
