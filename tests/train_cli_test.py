@@ -274,6 +274,20 @@ class Train(TrainCase):
             self.assertEqual(child.returncode, 128 + number)
             self.assertTrue(checkpoints(self.out))
 
+    def test_a_closed_pipe_saves(self):
+        """As of `braid train ... | tee log`: the Ctrl-C that ends both ends the reader first."""
+        for number in (None, signal.SIGINT):
+            self.out = self.root / f"pipe-{number}"
+            with start(*self.line("steps=100000"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+                while (line := child.stdout.readline()) and not line.startswith("step 2/"):
+                    time.sleep(0.01)
+                child.stdout.close()
+                if number:
+                    child.send_signal(number)
+                child.wait()
+            self.assertIn(child.returncode, (128 + signal.SIGHUP, 128 + (number or signal.SIGHUP)))
+            self.assertTrue(checkpoints(self.out))
+
     def test_a_run_outlives_its_terminal_by_a_checkpoint(self):
         master, slave = terminal()
         with start(*self.line("steps=100000"), stdin=slave, stdout=slave, stderr=slave, start_new_session=True,

@@ -58,11 +58,12 @@ std::string resume_from(const TrainArgs& o, const train::Recipe& recipe) {
   return "";
 }
 
-// Failing to write to a closed terminal must not end a run before it saves.
+// A closed terminal or pipe (`| tee`, which the same Ctrl-C ends) must not end a run before it saves.
 void say(const std::string& line) {
   if (std::fputs((line + "\n").c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
   const int problem = errno;
-  if (problem == EIO) std::raise(SIGHUP);  // the signal may be on its way
+  if (problem == EIO || problem == EPIPE) std::raise(SIGHUP);              // the signal may be on its way
+  if (problem == EPIPE && sys::caught_signal() == 0) std::raise(SIGTERM);  // the caller ignores SIGHUP
   if (sys::caught_signal() == 0)
     fail_environment("standard output", {.what = "cannot be written", .got = std::strerror(problem)});
 }
@@ -97,6 +98,7 @@ int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Obje
   resume(o, trainer, from);
   sys::catch_requests_to_stop();
   sys::end_at_second_interrupt();
+  std::signal(SIGPIPE, SIG_IGN);
   std::FILE* const words = o.json ? stderr : stdout;
   tell(words);
   if (!from.empty())
