@@ -64,6 +64,23 @@ class Commands(Case):
                     self.assertEqual(got[key], want[key], (name, prompt, key))
 
     # Drafts of the prediction block, in the file as in the folder: the same guesses, of which the same are right.
+    def test_answers_are_sampled_alike(self):
+        folder = self.new_folder() / "folder"
+        shutil.copytree(DATA / "tiny-chat", folder)
+        (folder / "tokenizer.json").unlink()
+        config = json.loads((folder / "config.json").read_text())
+        wanted = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.1,
+                  "bos_token_id": config["bos_token_id"], "eos_token_id": config["eos_token_id"]}
+        (folder / "generation_config.json").write_text(json.dumps(wanted))
+        file, again = folder.parent / "model.gguf", folder.parent / "again"
+        for source, to in ((folder, file), (file, again)):
+            made = braid("convert", source, to)
+            self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(json.loads((again / "generation_config.json").read_text()) | wanted,
+                         json.loads((again / "generation_config.json").read_text()))
+        answers = [braid("run", path, "--ids", "5,6,7", "-n", 12, "--seed", 3, "--json") for path in (folder, file, again)]
+        self.assertEqual(len({json.dumps([json.loads(a.stdout)[k] for k in ("ids", "finish_reason")]) for a in answers}), 1)
+
     def test_the_prediction_block(self):
         file, tasks = self.new_folder() / "tiny.gguf", self.new_folder() / "tasks.jsonl"
         made = braid("convert", "tiny", file)

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/convert_sampling.h"
 #include "io/atomic_file.h"
 #include "io/model_path.h"
 #include "io/ordered_json.h"
@@ -135,11 +136,12 @@ int to_gguf(const ConvertArgs& o, const io::ModelPath& model) {
   if (!o.head.empty()) options.head = type_of("--head", o.head);
   const models::GgufExport file(model, options);
   const models::Config& config = file.config();
-  const text::GgufVocabulary vocabulary =
+  text::GgufVocabulary vocabulary =
       text::gguf_vocabulary(model.folder, {.size = config.vocab, .bos = config.bos, .ends = config.eos});
+  add_sampling(model, vocabulary.fields);
   sys::catch_requests_to_stop();
   {
-    report::Progress progress("writing " + fs::path(o.out).filename().string(), file.bytes());
+    report::Progress progress("writing " + printable(fs::path(o.out).filename().string()), file.bytes());
     const bool whole = file.write(o.out, vocabulary.fields, [&](int64_t done) {
       progress.at(done);
       return sys::caught_signal() == 0;
@@ -156,8 +158,7 @@ int to_gguf(const ConvertArgs& o, const io::ModelPath& model) {
   return 0;
 }
 
-// Text of the tokenizer and chat template files, by file name.
-using Language = std::map<std::string, std::string>;
+using Language = std::map<std::string, std::string>;  // texts of tokenizer and chat template, by file name
 
 // What keeps a tokenizer from being written is a note.
 Language language_of(const io::Gguf& file) {
@@ -193,7 +194,8 @@ Language language_of(const io::Gguf& file) {
 int to_folder(const ConvertArgs& o, const io::ModelPath& model) {
   io::check_new_model(o.out);
   io::check_parent(o.out);
-  if (o.type != "bf16" && o.type != "f32")
+  const std::string type = lower(o.type);
+  if (type != "bf16" && type != "f32")
     fail("--type", {.what = "a folder cannot have it", .got = o.type, .expected = "bf16 or f32"});
   if (!o.head.empty() || o.strict)
     fail(o.strict ? "--strict" : "--head", {.what = "applies only where a GGUF file is written",
@@ -201,24 +203,23 @@ int to_folder(const ConvertArgs& o, const io::ModelPath& model) {
                                             .expected = "OUT.gguf",
                                             .hint = "leaving it out"});
   const io::Gguf file(model.weights);
-  const models::FolderOptions options{.type = o.type == "f32" ? DType::f32 : DType::bf16,
+  const models::FolderOptions options{.type = type == "f32" ? DType::f32 : DType::bf16,
                                       .threads = sys::default_threads()};
   const Language language = language_of(file);  // before any file is written: it may be malformed
   sys::catch_requests_to_stop();
   {
-    report::Progress progress("writing " + fs::path(o.out).filename().string(), models::values_in(file));
+    report::Progress progress("writing " + printable(fs::path(o.out).filename().string()), models::values_in(file));
     const bool whole = models::write_folder(file, o.out, options, [&](int64_t done) {
       progress.at(done);
       return sys::caught_signal() == 0;
     });
     if (!whole) return 128 + sys::caught_signal();
   }
+  add_sampling(model, fs::path(o.out) / "generation_config.json");
   for (const auto& [name, text] : language) io::write_text_file(fs::path(o.out) / name, text);
-  if (o.json)
-    fmt::print("{}\n", io::dumped({{"folder", o.out}, {"type", o.type}}));
-  else
-    fmt::print("{}: {} values in {}\n", printable(o.out), report::count(static_cast<double>(models::values_in(file))),
-               o.type);
+  if (o.json) return fmt::print("{}\n", io::dumped({{"folder", o.out}, {"type", type}})), 0;
+  const auto values = static_cast<double>(models::values_in(file));
+  fmt::print("{}: {} values in {}\n", printable(o.out), report::count(values), type);
   return 0;
 }
 

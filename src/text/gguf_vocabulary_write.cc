@@ -99,6 +99,19 @@ std::optional<SpaceMarks> space_marks_of(const io::Json& json) {
 
 // ---- the vocabulary -------------------------------------------------------------------------------------------------
 
+void add_id(GgufVocabulary& to, const GgufVocabularyOptions& options, const char* key, std::optional<int64_t> id) {
+  if (id && *id < options.size) to.fields.emplace_back(key, static_cast<uint32_t>(*id));
+}
+
+// The token before a text, and those at which an answer ends.
+void add_ids(GgufVocabulary& to, const GgufVocabularyOptions& options, std::optional<int64_t> bos,
+             const std::vector<int64_t>& ends) {
+  constexpr const char* kEnds[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                   "tokenizer.ggml.eom_token_id"};
+  add_id(to, options, "tokenizer.ggml.bos_token_id", bos);
+  for (size_t i = 0; i < std::min(ends.size(), std::size(kEnds)); ++i) add_id(to, options, kEnds[i], ends[i]);
+}
+
 class VocabularyWriter {
  public:
   VocabularyWriter(const std::filesystem::path& folder, const GgufVocabularyOptions& options)
@@ -132,6 +145,7 @@ class VocabularyWriter {
       add_special();
     } else {
       add("tokenizer.ggml.model", std::string("no_vocab"));
+      add_special();
       note("llama.cpp supports no tokenizer of this kind: there the file works with token ids only");
     }
     add_templates();
@@ -218,22 +232,16 @@ class VocabularyWriter {
       const auto found = token ? ids_.find(*token) : ids_.end();
       return found == ids_.end() ? std::nullopt : std::optional(found->second);
     };
-    const auto add_id = [&](const char* key, std::optional<int64_t> id) {
-      if (id && *id < options_.size) add(key, static_cast<uint32_t>(*id));
-    };
     const auto bos = id_of(config_.bos_token);
-    add_id("tokenizer.ggml.bos_token_id", bos ? bos : options_.bos);
     // The tokenizer's own first, then the others.
     std::vector<int64_t> ends = options_.ends;
     if (const auto eos = id_of(config_.eos_token)) {
       std::erase(ends, *eos);
       ends.insert(ends.begin(), *eos);
     }
-    constexpr const char* kEnds[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                     "tokenizer.ggml.eom_token_id"};
-    for (size_t i = 0; i < std::min(ends.size(), std::size(kEnds)); ++i) add_id(kEnds[i], ends[i]);
-    add_id("tokenizer.ggml.unknown_token_id", id_of(config_.unk_token));
-    add_id("tokenizer.ggml.padding_token_id", id_of(config_.pad_token));
+    add_ids(out_, options_, bos ? bos : options_.bos, ends);
+    add_id(out_, options_, "tokenizer.ggml.unknown_token_id", id_of(config_.unk_token));
+    add_id(out_, options_, "tokenizer.ggml.padding_token_id", id_of(config_.pad_token));
     add_around();
   }
 
@@ -281,8 +289,10 @@ class VocabularyWriter {
 
 GgufVocabulary gguf_vocabulary(const std::filesystem::path& folder, const GgufVocabularyOptions& options) {
   if (std::filesystem::exists(folder / "tokenizer.json")) return VocabularyWriter(folder, options).result();
-  return {{{"tokenizer.ggml.model", std::string("no_vocab")}},
-          {"the folder has no tokenizer.json: the file works with token ids only"}};
+  GgufVocabulary none{{{"tokenizer.ggml.model", std::string("no_vocab")}},
+                      {"the folder has no tokenizer.json: the file works with token ids only"}};
+  add_ids(none, options, options.bos, options.ends);
+  return none;
 }
 
 }  // namespace braid::text

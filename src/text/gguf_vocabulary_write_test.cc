@@ -95,8 +95,12 @@ TEST_F(GgufVocabularyWriteTest, SentencePieceGoesThroughScores) {
 }
 
 TEST_F(GgufVocabularyWriteTest, FoldersWithoutATokenizerRunByIds) {
-  const GgufVocabulary v = gguf_vocabulary(folder_, {.size = 8});
+  const GgufVocabulary v = gguf_vocabulary(folder_, {.size = 8, .bos = 1, .ends = {2, 7, 9}});
   EXPECT_EQ(*find<std::string>(v, "tokenizer.ggml.model"), "no_vocab");
+  EXPECT_EQ(*find<uint32_t>(v, "tokenizer.ggml.bos_token_id"), 1u);
+  EXPECT_EQ(*find<uint32_t>(v, "tokenizer.ggml.eos_token_id"), 2u);
+  EXPECT_EQ(*find<uint32_t>(v, "tokenizer.ggml.eot_token_id"), 7u);
+  EXPECT_EQ(find<uint32_t>(v, "tokenizer.ggml.eom_token_id"), nullptr);  // no row
   EXPECT_EQ(v.notes.size(), 1u);
   const std::string error = support::error_of([] { gguf_vocabulary(kData / "tiny-chat", {.size = 639}); });
   EXPECT_NE(error.find("has no row in the embedding; got 639; expected below 639"), std::string::npos) << error;
