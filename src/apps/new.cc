@@ -66,7 +66,7 @@ int write_new_folder(const NewFolder& what, const fs::path& folder, std::FILE* t
   check_room(folder, bytes);
   sys::catch_requests_to_stop();
   {
-    report::Progress progress("writing " + folder.filename().string(), bytes);
+    report::Progress progress("writing " + printable(folder.filename().string()), bytes);
     const bool whole = models::write_random_weights(config, folder, options, [&](int64_t done) {
       progress.at(done);
       return sys::caught_signal() == 0;

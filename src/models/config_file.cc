@@ -97,6 +97,11 @@ io::Json first_layers(const io::Json& json, int64_t layers) {
   return io::Json::parse(value.dump(), json.document());
 }
 
+// Of the weights that the config came with.
+void drop_quantisation(Value& config) {
+  for (const char* key : {"quantization_config", "compression_config"}) config.erase(key);
+}
+
 std::string config_text(Value config) {
   spell_infinities(config);
   return text_of(config);
@@ -105,6 +110,7 @@ std::string config_text(Value config) {
 std::string config_text(const io::Json& json, Spelling spelling) {
   Value value = json.raw();
   spell_infinities(value);
+  drop_quantisation(value);
   // A list of blocks has no older spelling, and no other family has two.
   if (!read_config(json).family.starts_with("nemotron_h") || json.get({"block_configs"})) return text_of(value);
   const auto pattern = read_pattern(json, {"layers_block_type", "hybrid_override_pattern"}, "block_configs");
@@ -131,6 +137,7 @@ std::string config_text(const io::Json& json, Spelling spelling) {
 std::string config_text(const io::Json& json, DType weights) {
   Value value = json.raw();
   spell_infinities(value);
+  drop_quantisation(value);
   value[value.contains("torch_dtype") ? "torch_dtype" : "dtype"] = weights == DType::f32 ? "float32" : "bfloat16";
   return text_of(value);
 }

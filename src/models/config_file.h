@@ -19,7 +19,7 @@ io::Json first_layers(const io::Json& config, int64_t layers);
 // Any config, with infinities as transformers spells them.
 std::string config_text(nlohmann::json config);
 std::string config_text(const io::Json& config, Spelling spelling);
-// The same config for weights of another type, F32 or BF16.
+// The same config for weights of another type, F32 or BF16. Like the one above without `quantization_config`.
 std::string config_text(const io::Json& config, DType weights);
 // The same config with `quantization_config`, in place of any it has.
 std::string config_text(const io::Json& config, const nlohmann::json& quantisation);
