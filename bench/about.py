@@ -26,6 +26,11 @@ def version_of(program):
     return output_of([program, "--version"]).splitlines()[0]
 
 
+def steps_per_second(timings):
+    """Tokens per second of `braid run --json`, whose first token comes with the prompt."""
+    return 1e3 * (timings["predicted_n"] - 1) / timings["predicted_ms"]
+
+
 def measured_machine(program):
     """The output of `braid info --machine`, which measures the roofs."""
     return json.loads(output_of([program, "info", "--machine", "--json"]))

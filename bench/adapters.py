@@ -48,7 +48,7 @@ def seconds_used():
 
 
 def models(options):
-    plain, coded = (os.path.join(options.folder, name) for name in ("bf16", options.format))
+    plain, coded = (os.path.join(options.folder, f"{os.path.basename(options.model)}-{name}") for name in ("bf16", options.format))
     os.makedirs(options.folder, exist_ok=True)
     if not os.path.exists(os.path.join(plain, "config.json")):
         subprocess.run([options.braid, "new", options.model, plain], check=True, stdout=subprocess.DEVNULL)

@@ -80,13 +80,15 @@ def settled(rounds):
 
 def duel(args, contenders, steps):
     """Seconds per step of each contender by round; the discarded warm-up rounds; the share of the processors used by others."""
-    def one_round():
-        return [statistics.median(c.turn(n)) for c, n in zip(contenders, steps)]
+    def one_round(number):  # who begins takes turns
+        both = list(zip(contenders, steps))
+        medians = [statistics.median(c.turn(n)) for c, n in (both if number % 2 == 0 else reversed(both))]
+        return medians if number % 2 == 0 else medians[::-1]
     warm = []
     while not settled(warm) and len(warm) < args.warm_max:
-        warm.append(one_round())
+        warm.append(one_round(len(warm)))
     busy, used, start = busy_seconds(), [c.used() for c in contenders], time.monotonic()
-    rounds = [one_round() for _ in range(args.rounds)]
+    rounds = [one_round(i) for i in range(args.rounds)]
     wall = (time.monotonic() - start) * os.cpu_count()
     mine = sum(c.used() for c in contenders) - sum(used)
     now = busy_seconds()

@@ -50,7 +50,9 @@ def result_of(options, tasks, arm, seed):
     out = Path(options.folder) / f"{arm}-{seed}"
     kept = out.with_suffix(".json")
     if kept.exists():
-        return json.loads(kept.read_text())
+        found = json.loads(kept.read_text())
+        if found.pop("options", None) == [options.steps, options.words]:
+            return found
     words = [f"out={out}", f"seed={seed}", f"steps={options.steps}", "checkpoint.every=25", "checkpoint.keep=1",
              "log.every=1", "-t", "1", *ARMS[arm], *options.words]
     run(options.braid, "train", ROOT / "recipes" / "tiny-grpo.toml", *words, "--resume", "auto")
@@ -61,7 +63,7 @@ def result_of(options, tasks, arm, seed):
               "mismatch_max": max(step["mismatch"] for step in steps), "mismatch_kl": mean("mismatch_kl"), "ratio": mean("ratio"),
               "clipped": mean("clipped"), "entropy_first": mean("entropy", steps[:tenth]), "entropy_last": mean("entropy", steps[-tenth:]),
               "zero_variance": mean("zero_variance"), "after": accuracy(options.braid, out, tasks)}
-    kept.write_text(json.dumps(result))
+    kept.write_text(json.dumps(result | {"options": [options.steps, options.words]}))
     return result
 
 

@@ -23,7 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from about import about
+from about import about, steps_per_second
 
 HERE = Path(__file__).resolve().parent
 SIDES = {"a": "10.77.0.1", "b": "10.77.0.2"}
@@ -151,7 +151,7 @@ def answer(link, o, port, table):
         o.braid, "run", "tiny", "-p", "Once there was", "-n", o.tokens, "--temp", 0, "--ignore-eos", "-t", 1, "--tp", 2, "--json",
         "--hosts", hosts(port), "--rank", rank, "--times", table])
     found = json.loads(out)
-    return found["timings"]["predicted_per_second"], found["ids"]
+    return steps_per_second(found["timings"]), found["ids"]
 
 
 def step(link, o, port, overlap):

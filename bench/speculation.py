@@ -52,7 +52,9 @@ def measure(plain, drafting, requests, rounds):
     for turn in range(rounds + 1):  # the first warms both, and lets costs be measured
         seconds, tokens = [0, 0], 0
         for request in requests:
-            (before, want, _), (after, got, usage) = timed(plain, request), timed(drafting, request)
+            sides = (plain, drafting) if turn % 2 else (drafting, plain)  # who begins takes turns
+            answers = {side: timed(side, request) for side in sides}
+            (before, want, _), (after, got, usage) = answers[plain], answers[drafting]
             if got != want:
                 sys.exit(f"speculation.py: drafts changed an answer: {want!r} became {got!r}")
             seconds[0] += before

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 
-from about import about, version_of
+from about import about, steps_per_second, version_of
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOKENS = 200
@@ -79,7 +79,7 @@ def processor_seconds():
 def generate(program, environment):
     out = subprocess.run([program, "run", os.path.join(ROOT, "models/tiny"), "-p", "1 + 2 =", "-n", str(TOKENS),
                           "--ignore-eos", "--json"], check=True, stdout=subprocess.PIPE, env=environment, text=True)
-    return json.loads(out.stdout)["timings"]["predicted_per_second"]
+    return steps_per_second(json.loads(out.stdout)["timings"])
 
 
 def train(program, environment):

@@ -429,7 +429,7 @@ def parsed():
     g.add_argument("--lr", type=float, default=1e-2, help="learning rate of both sides")
     g.add_argument("--work", help="a folder for weights and logs")
     args = parser.parse_args()
-    args.threads = int(os.environ.get("BRAID_THREADS", os.cpu_count()))
+    args.threads = int(os.environ.get("BRAID_THREADS", len(os.sched_getaffinity(0))))
     if args.rounds < 5:
         parser.error("--rounds: at least 5")
     return args

@@ -90,13 +90,14 @@ void AnswerPrinter::note(const std::string& line) const {
 void AnswerPrinter::speed(const engine::Timings& t, int64_t cached_tokens) const {
   const auto rate = [](int64_t n, double seconds) { return report::rate(static_cast<double>(n), seconds, "tokens"); };
   // The first token comes with the prompt.
-  const std::string pace = t.generated_tokens > 1 ? ", " + rate(t.generated_tokens, t.generate_seconds) : "";
+  const std::string pace = t.generated_tokens > 1 ? ", " + rate(t.generated_tokens - 1, t.generate_seconds) : "";
   note(fmt::format("{}{}, prompt {}{}, {}", report::counted(t.generated_tokens, "token"), pace,
                    report::counted(t.prompt_tokens, "token"),
                    cached_tokens > 0 ? fmt::format(" ({} more cached)", cached_tokens) : "",
                    rate(t.prompt_tokens, t.prompt_seconds)));
 }
 
+// As llama-server counts: predicted_n has the first token, predicted_ms begins after it.
 nlohmann::ordered_json timings_json(const engine::Timings& t) {
   const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
   return {{"prompt_n", t.prompt_tokens},

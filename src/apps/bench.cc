@@ -117,7 +117,7 @@ int bench(const BenchArgs& o) {
                                       .model = draft ? draft->runner.get() : nullptr});
   std::optional<sys::ReadRate> memory;
   if (!o.model.ranks) {
-    sys::roofs();  // before the buffer below: it allocates one of that size, and frees it
+    sys::roofs(lm.runner().ctx().threads);  // before the buffer below: it allocates one of that size, and frees it
     memory.emplace();
   }
   for (BenchRow& row : rows) {

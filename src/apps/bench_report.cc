@@ -41,9 +41,9 @@ double floor_fraction(const BenchRow& row) { return row.floor_seconds / (1e-9 * 
 
 bool is_void(const BenchRow& row) {
   const sys::Roofs& r = row.roofs;
-  const sys::Roofs& best = best_roofs().roofs;
-  return off(r.read_gbs, best.read_gbs) || off(r.fp32_gflops, best.fp32_gflops) ||
-         off(r.bf16_gflops, best.bf16_gflops) || (row.on_bytes && off(r.int8_gops, best.int8_gops));
+  const auto& [best, of_class] = best_roofs(r.threads);
+  return off(r.read_gbs, best.read_gbs, of_class) || off(r.fp32_gflops, best.fp32_gflops, of_class) ||
+         off(r.bf16_gflops, best.bf16_gflops, of_class) || (row.on_bytes && off(r.int8_gops, best.int8_gops, of_class));
 }
 
 const char* activations_of(const BenchRow& row, const Numerics& n) {
@@ -194,15 +194,16 @@ void BenchReport::finish() {
     fmt::print("{}\n{}\n", table.markdown(), ranks ? ranks_line() : roofs_line(rows_[0].roofs));
   }
   if (ranks) return;
+  const int threads = model_.runner().ctx().threads;
   if (std::any_of(rows_.begin(), rows_.end(), &is_void)) {
-    const sys::Roofs& best = best_roofs().roofs;
+    const auto& [best, of_class] = best_roofs(threads);
     fmt::print(stderr,
                "braid: a roof is more than 10% off the best of {} ({:.0f} GB/s, FP32 {:.0f}, BF16 {:.0f}, "
                "INT8 {:.0f} G/s): this run is void\n",
-               best_roofs().of_class ? "this class of CPU" : "this machine", best.read_gbs, best.fp32_gflops,
-               best.bf16_gflops, best.int8_gops);
+               of_class ? "this class of CPU" : "this machine", best.read_gbs, best.fp32_gflops, best.bf16_gflops,
+               best.int8_gops);
   }
-  remember_roofs(sys::roofs());
+  remember_roofs(sys::roofs(threads));
 }
 
 int BenchReport::explain(const std::vector<plan::Work>& work, int64_t depth) const {
@@ -214,7 +215,7 @@ int BenchReport::explain(const std::vector<plan::Work>& work, int64_t depth) con
   for (const plan::Work& w : work) row(w);
   const plan::Work sum = plan::total(work);
   row(sum);
-  const sys::Roofs& r = sys::roofs();
+  const sys::Roofs& r = sys::roofs(model_.runner().ctx().threads);
   const plan::Rates rates = rates_of(r, model_.runner().options().numerics, on_bytes(model_.runner(), true));
   const std::string whole =
       rates.whole == rates.real ? "" : fmt::format(" + {:.3f} G / {:.0f} G/s", sum.whole / 1e9, rates.whole / 1e9);

@@ -89,7 +89,7 @@ void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate* memory,
   std::optional<report::Progress> bar;
   if (!repeats.lines) bar.emplace(label, repeats.count + 1);
   engine::Ranks* const ranks = runner.options().ranks;
-  if (memory) row.roofs = sys::roofs();
+  if (memory) row.roofs = sys::roofs(runner.ctx().threads);
   std::vector<double> reads;
   double read_seconds = 0;
   for (int64_t r = 0; r <= repeats.count; ++r) {  // the first warms caches and page tables and is not counted
@@ -116,7 +116,6 @@ void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate* memory,
   // The floor is that of the memory as it was during the runs.
   std::sort(reads.begin(), reads.end());
   row.roofs.read_gbs = reads[(reads.size() - 1) / 2];
-  row.roofs.threads = runner.ctx().threads;
   row.floor_seconds = floor_of(runner, row);
 }
 

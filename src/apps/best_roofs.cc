@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
@@ -64,17 +65,17 @@ sys::Roofs stored(const ordered_json& all, int threads) {
 
 }  // namespace
 
-const BestRoofs& best_roofs() {
-  static const BestRoofs best = [] {
-    const sys::Roofs known = sys::best_known_roofs();
-    if (known.read_gbs > 0) return BestRoofs{known, true};
-    return BestRoofs{stored(read(), sys::roofs().threads), false};
-  }();
-  return best;
+const BestRoofs& best_roofs(int threads) {
+  static std::map<int, BestRoofs> all;
+  const auto found = all.find(threads);
+  if (found != all.end()) return found->second;
+  const sys::Roofs known = sys::best_known_roofs(threads);
+  const bool of_class = known.read_gbs > 0;
+  return all[threads] = {of_class ? known : stored(read(), threads), of_class};
 }
 
 void remember_roofs(const sys::Roofs& measured) {
-  if (best_roofs().of_class || file().empty()) return;
+  if (best_roofs(measured.threads).of_class || file().empty()) return;
   ordered_json all = read();
   const sys::Roofs before = stored(all, measured.threads);
   ordered_json best = ordered_json::object();
@@ -93,8 +94,8 @@ void remember_roofs(const sys::Roofs& measured) {
   }
 }
 
-bool off(double measured, double best) {
-  return sys::too_low(measured, best) || (best_roofs().of_class && sys::too_high(measured, best));
+bool off(double measured, double best, bool of_class) {
+  return sys::too_low(measured, best) || (of_class && sys::too_high(measured, best));
 }
 
 }  // namespace braid::apps

@@ -11,14 +11,14 @@ struct BestRoofs {
   bool of_class = true;  // from the table
 };
 
-// Reads the file at the first call; the result does not change after.
-const BestRoofs& best_roofs();
+// Reads the file at the first call for so many threads; the result does not change after.
+const BestRoofs& best_roofs(int threads);
 
 // Keeps the higher of each roof and what the file holds, for machines that the table lacks. A file that cannot be
 // written is left as it is.
 void remember_roofs(const sys::Roofs& measured);
 
 // Neither far below nor, for a class, above what is known.
-bool off(double measured, double best);
+bool off(double measured, double best, bool of_class);
 
 }  // namespace braid::apps

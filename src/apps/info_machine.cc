@@ -67,36 +67,38 @@ void print_json(const sys::Machine& m, const sys::Roofs& r, const std::vector<Ro
                               {"threads", r.threads},       {"bf16_unit", r.bf16_unit},
                               {"int8_unit", r.int8_unit}};
   auto roofs = nlohmann::ordered_json::object(), known = roofs;
+  const bool of_class = best_roofs(r.threads).of_class;
   auto low = nlohmann::ordered_json::array(), high = low;
   for (const RoofLine& line : lines) {
     roofs[line.key] = line.value;
     if (line.best > 0) known[line.key] = line.best;
     if (sys::too_low(line.value, line.best)) low.push_back(line.key);
-    if (!sys::too_low(line.value, line.best) && off(line.value, line.best)) high.push_back(line.key);
+    if (!sys::too_low(line.value, line.best) && off(line.value, line.best, of_class)) high.push_back(line.key);
   }
   j["roofs"] = roofs;
   j["best_known"] = known;
-  j["row"] = best_roofs().of_class ? sys::best_known_row() : "";  // of the table of best known roofs, if it was taken
+  j["row"] = of_class ? sys::best_known_row() : "";  // of the table of best known roofs, if it was taken
   j["low"] = low;
   j["high"] = high;
   j["gpus"] = gpus_json();
   fmt::print("{}\n", io::dumped(j));
 }
 
-void print_table(const sys::Machine& m, const std::vector<RoofLine>& lines) {
+void print_table(const sys::Machine& m, const std::vector<RoofLine>& lines, int threads) {
   fmt::print("cpu      {} ({} cores, {:.1f} GiB)\nclass    {}\n\n{:<28} {:>9} {:>11}\n", m.cpu_name, m.cores,
              m.memory_gib, sys::name_of(m.cpu_class), "roof", "measured", "best known");
+  const bool of_class = best_roofs(threads).of_class;
   std::string low, high;
   for (const RoofLine& line : lines) {
     fmt::print("{:<28} {:>9.1f} {:>11}\n", line.label, line.value,
                line.best > 0 ? fmt::format("{:.1f}", line.best) : "-");
     if (sys::too_low(line.value, line.best)) low += (low.empty() ? "" : "; ") + line.label;
-    if (!sys::too_low(line.value, line.best) && off(line.value, line.best))
+    if (!sys::too_low(line.value, line.best) && off(line.value, line.best, of_class))
       high += (high.empty() ? "" : "; ") + line.label;
   }
   if (!low.empty()) {
     fmt::print("\nwarning: more than 10% below the best of {}: {}. Is something else running?\n",
-               best_roofs().of_class ? "the class" : "this machine", low);
+               of_class ? "the class" : "this machine", low);
   }
   if (!high.empty()) {
     fmt::print(
@@ -110,10 +112,10 @@ void print_table(const sys::Machine& m, const std::vector<RoofLine>& lines) {
 void print_machine(bool json) {
   const sys::Machine& m = sys::machine();
   const sys::Roofs& r = sys::roofs();
-  const auto lines = roof_lines(r, best_roofs().roofs);
+  const auto lines = roof_lines(r, best_roofs(r.threads).roofs);
   remember_roofs(r);
   if (json) return print_json(m, r, lines);
-  print_table(m, lines);
+  print_table(m, lines, r.threads);
   print_gpus();
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <new>
 #include <numeric>
 #include <string_view>
@@ -120,10 +122,10 @@ double read_rate(const std::byte* data, int threads, int64_t ahead, double secon
   return std::accumulate(rate.begin(), rate.end(), 0.0);
 }
 
-Roofs measure() {
+Roofs measure(int threads) {
   const Machine& m = machine();
   Roofs r;
-  r.threads = default_threads();
+  r.threads = threads;
   {
     const ReadRate read;
     r.read_gbs_1 = std::max(read.measure(1), read.measure(1));
@@ -171,10 +173,15 @@ double ReadRate::measure(int threads, double seconds) const {
   return std::max(read_rate(data_, threads, 0, seconds), read_rate(data_, threads, kAhead, seconds)) / 1e9;
 }
 
-const Roofs& roofs() {
-  static const Roofs r = measure();
-  return r;
+const Roofs& roofs(int threads) {
+  static std::mutex mutex;
+  static std::map<int, Roofs> measured;
+  const std::lock_guard lock(mutex);
+  const auto found = measured.find(threads);
+  return found != measured.end() ? found->second : measured.emplace(threads, measure(threads)).first->second;
 }
+
+const Roofs& roofs() { return roofs(default_threads()); }
 
 // AMD's family of CPUs that the table's row was measured on: Zen 4 has the same instructions at half the rate.
 constexpr unsigned kZen5 = 0x1a;
@@ -193,9 +200,9 @@ const char* best_known_row() {
   return m.avx512_vnni && __builtin_cpu_is("intel") ? "avx512_vnni" : "";
 }
 
-Roofs best_known_roofs() {
+Roofs best_known_roofs(int threads) {
   for (const BestKnown& k : kBestKnown) {
-    if (default_threads() != k.threads || std::string_view(best_known_row()) != k.row) continue;
+    if (threads != k.threads || std::string_view(best_known_row()) != k.row) continue;
     return {.threads = k.threads,
             .read_gbs_1 = k.read_gbs_1,
             .read_gbs = k.read_gbs,

@@ -1,4 +1,4 @@
-// Peak rates of this machine, measured in about a second on first use and cached for the process: the roofs that speeds
+// Peak rates of this machine, measured in about a second on first use and kept for the process: the roofs that speeds
 // are compared with (docs/internals/cpu.md, Roofs). On a shared machine a roof can come out low; the best known of the
 // CPU's class is listed with it, and a roof more than 10% below or above that voids a benchmark.
 #pragma once
@@ -17,7 +17,8 @@ struct Roofs {
   std::string bf16_unit = "none", int8_unit = "none";
 };
 
-const Roofs& roofs();
+const Roofs& roofs(int threads);
+const Roofs& roofs();  // of default_threads()
 
 // The read rate of all threads right now, GB/s. Memory bandwidth on a shared host varies from moment to moment, so a
 // benchmark measures it before every run. Keeps a buffer that fits in no cache.
@@ -37,8 +38,8 @@ class ReadRate {
   std::byte* data_ = nullptr;
 };
 
-// Best known of this CPU class (best_known.h); zeros if unknown, or if the team has another size.
-Roofs best_known_roofs();
+// Best known of this CPU class (best_known.h); zeros if unknown, or for another number of threads.
+Roofs best_known_roofs(int threads);
 // Its row of the table, "" without one.
 const char* best_known_row();
 
