@@ -205,8 +205,9 @@ int memory(const PlanArgs& o) {
                                            {"two_byte_selective", r.common_selective / n}};
     sum += r.chosen * tokens;
   }
-  j["activations"] = {{"layers", sum},
-                      {"outside", tokens * bytes_per_token(plan::braid_saves_outside(config, bytes), Kind::none)}};
+  j["activations"] = {
+      {"layers", sum},
+      {"outside", tokens * bytes_per_token(plan::braid_saves_outside(config, bytes), Kind::none, o.cut())}};
   j["state"] = {{"masters", 4 * parameters},
                 {"working", o.dtype == "bf16" ? 2 * parameters : 0.0},
                 {"gradients", 4 * parameters},

@@ -97,7 +97,7 @@ std::vector<Work> work_of(models::Model& model, const Pass& pass) {
     Work w{.what = p->name};
     if (is_embedding) w.bytes += bytes / as_double(p->value.rows) * tokens;
     const double rows = is_head ? as_double(pass.logits_rows) : is_embedding || p->value.rows == 1 ? 0 : tokens;
-    if (is_head || !is_embedding) w.bytes += bytes;
+    if (is_head ? pass.logits_rows > 0 : !is_embedding) w.bytes += bytes;
     w.flops = flops * rows, w.whole = whole * rows;
     list.push_back(std::move(w));
   }
