@@ -97,7 +97,6 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
     });
   }
   if (lm.runner().interrupted()) return 130;
-  if (!args.answers.empty() && (!model.ranks || model.ranks->first())) write_answers(args.answers, rows, results);
   const std::vector<eval::TaskScore> scores = eval::scores_of(results);
   eval::TaskScore all{.task = "all"};
   for (const eval::TaskScore& s : scores) {
@@ -107,7 +106,8 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
     all.drafted += s.drafted;
     all.accepted += s.accepted;
   }
-  print(scores, all, model, args, json);
+  print(scores, all, model, args, json);  // before a file for which there may be no room
+  if (!args.answers.empty() && (!model.ranks || model.ranks->first())) write_answers(args.answers, rows, results);
   return 0;
 }
 
