@@ -46,12 +46,12 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void MappedFile::give_back(std::span<const std::byte> part) const {
-  const auto begin = reinterpret_cast<uintptr_t>(data_), at = reinterpret_cast<uintptr_t>(part.data());
-  if (!data_ || at < begin || at + part.size() > begin + size_) return;
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t first = (at + page - 1) / page * page, last = (at + part.size()) / page * page;
+  const auto begin = reinterpret_cast<uintptr_t>(data_), from = reinterpret_cast<uintptr_t>(part.data());
+  if (!data_ || from < begin || from + part.size() > begin + size_) return;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), at = from - begin;  // a mapping begins with a page
+  const size_t first = (at + page - 1) / page * page, last = (at + part.size()) / page * page;
   // The mapping is shared and read-only, so nothing is lost.
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  if (first < last) madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {
