@@ -12,7 +12,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from support.program import BRAID, ENVIRONMENT, Case, braid, commands, main
+from support.program import BRAID, DATA, ENVIRONMENT, Case, braid, commands, main
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = ROOT / "models" / "tiny"
@@ -393,6 +393,31 @@ class Refusals(Case):
         self.refused("plan", "memory", "nemotron-3-nano-4b", "--tp", 3, says=["--tp", "does not divide", "got 3"])
         self.assertEqual(braid("plan", "memory", "paper", "--tp", 8).returncode, 0)
         self.refused("plan", "memory", "paper", "--tp", 7, says=["--tp", "64 heads", "got 7"])
+
+    def test_bench_refuses_what_it_would_not_read(self):
+        for option in ("-p", "-n", "-d", "-b"):
+            self.refused("bench", TINY, "--tune", option, 1, says=["does nothing with --tune; try leaving it out"])
+        self.refused("bench", TINY, "--tune", "--explain", says=["[--explain] does nothing with --tune"])
+        self.refused("bench", TINY, "--explain", "-b", 2, says=["[--batch] does nothing with --explain"])
+
+    def test_info_says_what_cannot_run_and_new_leaves_it_behind(self):
+        folder = self.new_folder()
+        config = json.loads((DATA / "hf" / "nemotron-h-latent-mtp" / "config.json").read_text())
+        config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+        file = folder / "config.json"
+        file.write_text(json.dumps(config))
+        told = braid("info", file)
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertRegex(told.stderr, r"^note: these weights cannot be run: .*quant_method is not supported; got \"gptq\".*\n$")
+        self.assertEqual(braid("new", file, folder / "made").returncode, 0)
+        self.assertNotIn("quantization_config", (folder / "made" / "config.json").read_text())
+        self.assertEqual(braid("run", folder / "made", "--ids", "1,2", "-n", 1).returncode, 0)
+
+    def test_plan_memory_adds_up(self):
+        plan = json.loads(braid("plan", "memory", TINY, "--length", 64, "--json").stdout)
+        self.assertEqual(plan["tokens"], 64)
+        self.assertEqual(plan["together"], sum(plan["activations"].values()) + sum(plan["state"].values()))
+        self.assertIn("5.50 M in all", braid("info", TINY).stdout)  # as training counts them
 
     def test_a_profile_is_found_listed_and_overruled(self):
         def taken(**variables):

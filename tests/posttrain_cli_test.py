@@ -61,6 +61,9 @@ class Posttrain(TrainCase):
         self.refused("data.kind=markov", "length=8", f"distill.teacher={CHAT}", "--dry-run", says="has another vocabulary; got ")
         self.refused("data.kind=markov", "length=8", "distill.teacher=/none", says="[/none]")
         self.refused("data.kind=markov", "length=8", f"distill.teacher={HYBRID}", "distill.cache=c", says="needs distill.top_k")
+        self.refused("data.kind=markov", "length=8", f"distill.teacher={HYBRID}", "distill.weight=0", "--dry-run", says="[distill] trains nothing")
+        self.refused("data.kind=markov", "length=8", f"distill.teacher={HYBRID}", "distill.top_k=4", f"distill.cache={self.root / 'c'}",
+                     says="got no end; expected 1 to 400000; try no cache: generated rows never come again")
         rollouts = self.policy(ROLLOUTS)
         self.refused(*rollouts, "policy.dual_clip=0.5", says="is not above 1")
         self.refused(*rollouts, "policy.ratio=sequence", "policy.importance_cap=2", says="cannot be combined")

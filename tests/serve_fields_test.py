@@ -110,6 +110,15 @@ class Fields(ServerCase):
         choice = self.server.chat(SUM, **body, guided_choice=["yes", "no"], min_tokens=20)["choices"][0]
         self.assertIn(choice["message"]["content"], ("yes", "no"))
 
+    def test_min_tokens_of_a_model_that_thinks(self):
+        """They count thinking, as vLLM's do; a model that may not end writes no tags of thinking into its answer."""
+        for more in ({}, {"reasoning_effort": "none"}, {"temperature": 1, "seed": 3}):
+            for least in (40, 120, 200):
+                got = self.server.chat(SUM, max_tokens=200, min_tokens=least, **more)
+                self.assertGreaterEqual(got["usage"]["completion_tokens"], least)
+                content = got["choices"][0]["message"]["content"] or ""
+                self.assertNotRegex(content, "</?think>", (more, least))
+
     def test_fields_that_would_change_the_answer_are_refused(self):
         for field, value, default in (("prompt_logprobs", 1, None), ("bad_words", ["a"], []), ("truncate_prompt_tokens", 5, None),
                                       ("allowed_token_ids", [5], None), ("use_beam_search", True, False), ("chat_template", "x", None)):
@@ -127,8 +136,30 @@ class Fields(ServerCase):
             before = self.server.chat(SUM, {"role": "assistant", "content": None, "tool_calls": [call]},
                                       {"role": "tool", "tool_call_id": "c", "content": "ok"}, tools=tools, max_tokens=1)
             self.assertEqual(before["choices"][0]["finish_reason"], "length")
+            # In a form they are written digit by digit.
+            only = {"type": "object", "properties": {"id": {"enum": [int(digits)]}}, "required": ["id"]}
+            shown = self.server.chat(SUM, reasoning_effort="none", max_tokens=80, guided_json=only)["choices"][0]
+            self.assertEqual(json.loads(shown["message"]["content"]), {"id": int(digits)})
+            called = self.server.ask("/v1/messages", {"messages": [SUM], "max_tokens": 200, "thinking": {"type": "disabled"},
+                                                      "tools": [{"name": "f", "input_schema": only}], "tool_choice": {"type": "any"}})
+            self.assertEqual(called["content"][-1]["input"], {"id": int(digits)})
+        error = self.server.ask(CHAT, {"messages": [SUM], "guided_json": {"type": "integer", "minimum": 10 ** 22}}, 400)["error"]
+        self.assertIn("a number beyond 64 bits at /minimum; got 10000000000000000000000; expected at most 17 digits", error["message"])
+        error = self.server.ask(CHAT, {"messages": [SUM], "stop_token_ids": [10 ** 22]}, 400)["error"]
+        self.assertEqual(error["message"], f"'stop_token_ids' holds what is not a token id: {10 ** 22}")
         error = self.server.ask(CHAT, {"messages": [SUM], "seed": 2 ** 64}, 400)["error"]
         self.assertEqual(error["message"], "'seed' is not a number from -9223372036854775808 to 9223372036854775807")
+
+    def test_parameters_that_are_no_schema_are_refused_with_any_choice(self):
+        for parameters, says in (({"properties": 5}, "'properties' of tool f are not an object of schemas"),
+                                 ({"properties": {"a": "string"}}, "'properties' of tool f are not an object of schemas"),
+                                 ({"required": "a"}, "'required' of tool f is not a list of names"),
+                                 ({"properties": [], "required": [], "x": 1, "minProperties": 9}, "")):
+            body = {"messages": [SUM], "max_tokens": 1,
+                    "tools": [{"type": "function", "function": {"name": "f", "parameters": parameters}}]}
+            for choice in ("auto", "none"):
+                answer = self.server.ask(CHAT, {**body, "tool_choice": choice}, 400 if says else 200)
+                self.assertIn(says, answer.get("error", {"message": ""})["message"])
 
     def test_offsets_count_characters(self):
         prompt = "日本語 é word"

@@ -251,6 +251,15 @@ class Train(TrainCase):
         idle = self.trained("data.hops=3", "data.branch=2", "data.path=none", "--dry-run").stderr
         self.assertEqual(idle, "data.hops = 3 does nothing without data.kind = hops\ndata.path does nothing: data.kind = markov is generated\n")
         self.assertIn("wsd without schedule.decay", self.trained("schedule.kind=wsd", "--dry-run").stderr)
+        held = self.trained("data.validation=0.5", "eval.every=1", "eval.data=/none", "--dry-run").stderr
+        self.assertEqual(held, "".join(f"{word} does nothing: data.kind = markov is generated, and held-out rows are never those of training\n"
+                                       for word in ("data.validation", "eval.data")))
+
+    def test_a_dry_run_refuses_rows_that_are_too_short_as_the_run_does(self):
+        for words, says in ((("data.kind=recall",), "[data.pairs] is out of range; got 16; expected 1 to 3; try a larger length, or more data.states"),
+                            (("data.kind=recall", "length=3"), "[length] a row is too short for a pair and a question; got 3; expected 4 or more")):
+            self.refused(*words, says=says)
+            self.refused(*words, "--dry-run", says=says)
 
     def test_a_log_on_a_full_device_is_one_line(self):
         self.out.mkdir()

@@ -24,7 +24,21 @@ struct BenchArgs {
   bool list = false, explain = false, tune = false, json = false;
   std::vector<int64_t> drafts = {};
   std::string draft_model;
+  const Cli* cli = nullptr;
 };
+
+// What a way of running leaves unread must not pass in silence.
+void check_read(const BenchArgs& o) {
+  const auto refuse = [&](const char* beside, std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      if (typed(*o.cli, name)) refuse_unread(beside, {{("--" + std::string(name)).c_str(), true}});
+    }
+  };
+  if (o.tune)
+    refuse("--tune", {"list", "explain", "n-prompt", "n-gen", "n-depth", "batch", "output", "progress", "drafts",
+                      "draft-model", "ctx-size"});
+  if (o.explain) refuse("--explain", {"list", "batch", "repetitions", "progress", "drafts", "draft-model"});
+}
 
 std::vector<BenchRow> plan_rows(const BenchArgs& o) {
   const auto check = [](const char* flag, const std::vector<int64_t>& values, int64_t low, int64_t high) {
@@ -78,6 +92,7 @@ int tune(const BenchArgs& o) {
 }
 
 int bench(const BenchArgs& o) {
+  check_read(o);
   if (o.list) return print_ops();
   check_range("--repetitions", o.repeats.count, 1, 1000);
   if (o.tune) return tune(o);
@@ -132,6 +147,7 @@ int bench(const BenchArgs& o) {
 
 Action setup_bench(Cli& cli) {
   auto o = std::make_shared<BenchArgs>();
+  o->cli = &cli;
   o->model.declare(cli);
   cli.option("-p,--n-prompt", o->prompt, "prompt tokens, a list; 0: none");
   cli.option("-n,--n-gen", o->generate, "tokens to generate, a list; 0: none");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "apps/cli.h"
+#include "apps/split.h"
 #include "apps/version.h"
 #include "sys/error.h"
 
@@ -104,12 +105,7 @@ Item item_of(const std::string& names, const std::string& value, const std::stri
   Item item{.help = help};
   const size_t space = names.find(' ');
   item.value = space == std::string::npos ? value : names.substr(space + 1);
-  std::string list = names.substr(0, space);
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    item.spellings.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  item.spellings = split(names.substr(0, space));
   return item;
 }
 

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "apps/split.h"
 #include "io/toml.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
@@ -16,17 +17,6 @@ namespace {
 
 constexpr int64_t kSizeMost = int64_t{1} << 40;
 constexpr size_t kSizesMost = 64;
-
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == at)
-      parts.emplace_back();
-    else
-      parts.back() += c;
-  }
-  return parts;
-}
 
 int64_t parse_size(const char* flag, const std::string& text) {
   int64_t n = -1;
@@ -154,7 +144,7 @@ std::vector<int64_t> parse_sizes(const char* flag, const std::string& text) {
     if (n < 1 || n > last) fail(flag, {.what = "is an empty range", .got = printable(text), .expected = "LOW:HIGH"});
     for (; n <= last; n *= 2) sizes.push_back(n);
   } else {
-    for (const std::string& part : split(text, ',')) sizes.push_back(parse_size(flag, part));
+    for (const std::string& part : split(text)) sizes.push_back(parse_size(flag, part));
   }
   if (sizes.size() > kSizesMost)
     fail(flag, {.what = "are too many sizes",
@@ -165,7 +155,7 @@ std::vector<int64_t> parse_sizes(const char* flag, const std::string& text) {
 
 std::vector<std::string> parse_algorithms(const std::string& text, const comm::Problem& problem) {
   if (text != "all") {
-    std::vector<std::string> names = split(text, ',');
+    std::vector<std::string> names = split(text);
     for (const std::string& name : names) {
       comm::algorithm_for(problem, name, "--algorithm");
       if (std::ranges::count(names, name) > 1)

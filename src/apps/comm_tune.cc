@@ -10,6 +10,7 @@
 #include "apps/comm_times.h"
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "apps/split.h"
 #include "io/atomic_file.h"
 #include "report/table.h"
 #include "report/units.h"
@@ -32,13 +33,11 @@ constexpr Learner kLearners[] = {Learner::table, Learner::svm, Learner::costs};
 
 std::vector<comm::Op> ops_of(const std::string& text) {
   std::vector<comm::Op> ops;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const comm::Op op = op_named("--op", text.substr(begin, end - begin));
+  for (const std::string& name : split(text)) {
+    const comm::Op op = op_named("--op", name);
     if (op == comm::Op::barrier)
       fail("--op", {.what = "a barrier has no sizes to choose by", .got = "barrier", .expected = "other operations"});
     if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
-    begin = end + 1;
   }
   return ops;
 }

@@ -5,6 +5,7 @@
 
 #include "apps/commands.h"
 #include "apps/result.h"
+#include "apps/split.h"
 #include "io/atomic_file.h"
 #include "report/progress.h"
 #include "sys/error.h"
@@ -22,11 +23,8 @@ struct DataBpeArgs {
 };
 
 void add_words(const std::string& list, bool special, text::BpeTrainerOptions& options) {
-  for (size_t begin = 0; begin < list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    options.added.push_back({list.substr(begin, end - begin), special});
-    begin = end + 1;
-  }
+  if (list.empty()) return;
+  for (const std::string& word : split(list)) options.added.push_back({word, special});
 }
 
 int data_bpe(const DataBpeArgs& o) {

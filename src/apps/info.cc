@@ -16,6 +16,7 @@
 #include "models/gguf.h"
 #include "models/load.h"
 #include "models/presets.h"
+#include "models/quant_check.h"
 #include "models/storage.h"
 #include "report/units.h"
 #include "sys/error.h"
@@ -172,7 +173,8 @@ void print_text(const ordered_json& j) {
              grouped(number(n["total"])), report::count(n["total"].get<double>()), grouped(number(n["tensors"])),
              report::count(n["active"].get<double>()), report::count(n["active_without_embedding"].get<double>()));
   if (number(n["mtp"]) > 0)
-    fmt::print("            and {} that predict one token further\n", report::count(n["mtp"].get<double>()));
+    fmt::print("            and {} that predict one token further: {} in all\n", report::count(n["mtp"].get<double>()),
+               report::count(n["total"].get<double>() + n["mtp"].get<double>()));
   const ordered_json& b = j["bytes"];
   std::string stored;
   const ordered_json& bits = j["bits_per_weight"];
@@ -196,6 +198,15 @@ void print_text(const ordered_json& j) {
   fmt::print("{}\n", b["stored"].is_null() ? " in NVFP4" : "");
 }
 
+// A config.json alone is described whatever weights it is of; those of a folder are refused.
+void note_quantisation(const io::Json& config) {
+  try {
+    if (const auto quantisation = config.get({"quantization_config"})) models::check_quantisation(*quantisation);
+  } catch (const Error& e) {
+    fmt::print(stderr, "note: these weights cannot be run: {}\n", e.what());
+  }
+}
+
 int info(const InfoArgs& o) {
   if (o.machine) {
     if (!o.model.empty()) fail("info", {.what = "a model and --machine together", .hint = "one at a time"});
@@ -207,6 +218,7 @@ int info(const InfoArgs& o) {
     fail("info", {.what = "nothing to describe", .hint = "braid info MODEL, or braid info --machine"});
   const models::ConfigSource source = models::find_config(o.model);
   const models::Config config = source.path ? models::load_config(*source.path) : models::read_config(source.json);
+  if (!source.path) note_quantisation(source.json);
   ordered_json j = describe(source, config);
   if (o.context > 0) j["context_takes"] = describe_context(j, models::count_sequence(config), o.context);
   if (o.json)

@@ -9,6 +9,7 @@
 
 #include "apps/commands.h"
 #include "apps/result.h"
+#include "apps/split.h"
 #include "io/atomic_file.h"
 #include "io/model_path.h"
 #include "models/adapter_file.h"
@@ -34,16 +35,6 @@ struct MergeArgs {
   const Cli* cli = nullptr;
 };
 
-std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> words;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
-
 double merge_number(const char* option, const std::string& text) {
   double value = 0;
   const char* end = text.data() + text.size();
@@ -67,7 +58,7 @@ std::vector<MergeModel> models_of_mean(const MergeArgs& o) {
   std::vector<double> weights(names.size(), 1);
   if (!o.weights.empty()) {
     weights.clear();
-    for (const std::string& word : split_list(o.weights)) weights.push_back(merge_number("--weights", word));
+    for (const std::string& word : split(o.weights)) weights.push_back(merge_number("--weights", word));
     if (weights.size() != names.size())
       fail("--weights", {.what = "does not have one for each model",
                          .got = std::to_string(weights.size()),
@@ -90,7 +81,7 @@ std::vector<MergeModel> models_of_mean(const MergeArgs& o) {
 
 std::vector<MergeModel> models_of_task(const MergeArgs& o) {
   std::vector<MergeModel> models{merge_model(o.model, 1)};
-  for (const std::string& word : split_list(o.task)) {
+  for (const std::string& word : split(o.task)) {
     const size_t colon = word.rfind(':');
     if (colon == std::string::npos || colon == 0)
       fail("--task", {.what = "a model has no factor", .got = printable(word), .expected = "MODEL:FACTOR,..."});

@@ -169,6 +169,7 @@ void print(const models::Config& config, const PlanArgs& o, const ordered_json& 
   line("weights, working copy", j.at("state").at("working"));
   line("gradients", j.at("state").at("gradients"));
   line("moments", j.at("state").at("moments"));
+  line("together", j.at("together"));
   if (!is_classic(config)) return;
   fmt::print("\nwith stored softmax and dropout masks, a layer and rank\n");
   for (const char* what : {"layer", "layer_sp", "layer_selective", "layer_sp_selective", "layer_full"})
@@ -212,6 +213,9 @@ int memory(const PlanArgs& o) {
                 {"working", o.dtype == "bf16" ? 2 * parameters : 0.0},
                 {"gradients", 4 * parameters},
                 {"moments", 8 * parameters}};
+  double together = sum + j["activations"]["outside"].get<double>();
+  for (const auto& [what, part] : j["state"].items()) together += part.get<double>();
+  j["together"] = together;
   if (is_classic(config)) j["classic"] = classic_json(config, o.tokens, o.cut());
   if (o.json)
     fmt::print("{}\n", io::dumped(j));
@@ -227,7 +231,7 @@ Action setup_plan_memory(Cli& cli) {
   cli.positional("config", o->config,
                  "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, a shape of braid "
                  "new, or paper: the shapes of 2205.05198");
-  cli.option("--tokens", o->tokens, "tokens of a sequence");
+  cli.option("--tokens,--length", o->tokens, "tokens of a sequence");
   cli.option("--batch", o->batch, "sequences per micro-batch");
   cli.choice("--dtype", o->dtype, {"f32", "bf16"}, "dtype of the operands of matrix products");
   cli.option("--tp", o->tensor, "ranks that split heads, widths and experts");

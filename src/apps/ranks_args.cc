@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "apps/split.h"
 #include "apps/version.h"
 #include "comm/mpi.h"
 #include "comm/selector.h"
@@ -70,15 +71,7 @@ void StartArgs::declare(Cli& cli) {
   cli.option("--rank", rank, "with --hosts: the place of this one, from 0");
 }
 
-std::vector<std::string> StartArgs::list() const {
-  std::vector<std::string> list;
-  for (size_t begin = 0; !hosts.empty() && begin <= hosts.size();) {
-    const size_t end = std::min(hosts.find(',', begin), hosts.size());
-    list.push_back(hosts.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return list;
-}
+std::vector<std::string> StartArgs::list() const { return hosts.empty() ? std::vector<std::string>() : split(hosts); }
 
 int StartArgs::given(int64_t ranks) const {
   check_range("--ranks", ranks, 0, kRanksMost);

@@ -87,6 +87,8 @@ void resume(const TrainArgs& o, train::Trainer& trainer, const std::string& from
 template <class Tell>
 int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Objective& objective, Ctx& ctx,
                     train::Mesh* mesh, const std::string& from, const Tell& tell) {
+  if ((!mesh || mesh->first()) && train::measures_roof(objective.masters()))
+    report::status("measuring what this machine can do");
   train::Trainer trainer(recipe, objective, ctx, mesh);
   if (mesh && !mesh->first()) {  // silent: all ranks would say the same
     if (!from.empty()) trainer.resume(from, o.force);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "models/empty_model.h"
 #include "models/master_weights.h"
 #include "plan/memory.h"
+#include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
 #include "sys/error.h"
@@ -33,8 +33,9 @@ struct Size {
 };
 Size size_of(const train::Recipe& recipe, int64_t vocab) {
   if (train::generates(recipe)) return {train::rollout_rows(recipe), train::rollout_length(recipe)};
-  const bool answers = data::has_answers(recipe.data);  // as long as they are, whatever length says
-  if (recipe.batch > 0 && recipe.length > 0 && !answers) return {recipe.batch, recipe.length};
+  const bool answers = data::has_answers(recipe.data);                   // as long as they are, whatever length says
+  const bool refuses = answers || data::is_generated(recipe.data.kind);  // rows that are too short for it
+  if (recipe.batch > 0 && recipe.length > 0 && !refuses) return {recipe.batch, recipe.length};
   const data::Loader loader =
       data::open(train::data_spec(recipe), answers ? train::language_folder(recipe) : "", vocab);
   return {loader.rows(), loader.length()};
@@ -178,6 +179,7 @@ struct Forecast {
   double seconds, mfu;
 
   Forecast(const Plan& plan, bool rounded) {
+    report::status("measuring what this machine can do");
     const sys::Roofs& roofs = sys::roofs();
     flops_per_second = 1e9 * (rounded ? std::max(roofs.bf16_gflops, roofs.fp32_gflops) : roofs.fp32_gflops);
     bytes_per_second = 1e9 * roofs.read_gbs;

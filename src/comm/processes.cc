@@ -44,7 +44,8 @@ void Processes::note_ended(bool wait) {
     if (children_[i] == 0 || waitpid(children_[i], &status, wait ? 0 : WNOHANG) != children_[i]) continue;
     children_[i] = 0;
     if (WIFSIGNALED(status))
-      fail_with(fmt::format("rank {} was killed by signal {}", i + 1, WTERMSIG(status)));
+      fail_with(fmt::format("rank {} was killed by signal {}{}", i + 1, WTERMSIG(status),
+                            WTERMSIG(status) == SIGKILL ? ", as by a system that is out of memory" : ""));
     else if (WEXITSTATUS(status) != 0)
       fail_with(fmt::format("rank {} ended with exit code {}", i + 1, WEXITSTATUS(status)));
   }

@@ -67,14 +67,18 @@ int64_t in_range(const std::string& word, int64_t value, int64_t min, int64_t ma
   return value;
 }
 
-// How many units of `tokens` tokens a row holds after token 0: at least one.
-int64_t units_of(const std::string& kind, int64_t length, int64_t tokens) {
+int64_t long_enough(const std::string& unit, int64_t length, int64_t tokens) {
   if (length < tokens) {
-    fail("length", {.what = fmt::format("a row is too short for {}", kind),
+    fail("length", {.what = fmt::format("a row is too short for {}", unit),
                     .got = std::to_string(length),
                     .expected = fmt::format("{} or more", tokens)});
   }
-  return length / tokens;
+  return length;
+}
+
+// How many units of `tokens` tokens a row holds after token 0: at least one.
+int64_t units_of(const std::string& unit, int64_t length, int64_t tokens) {
+  return long_enough(unit, length, tokens) / tokens;
 }
 
 class Markov final : public Source {
@@ -214,7 +218,8 @@ class Recall final : public Source {
   Recall(const GeneratorSpec& spec, const RowRules& rules, uint64_t seed)
       : keys_(in_range("states", spec.states > 0 ? spec.states : std::min((rules.vocabulary - 1) / 2, kStatesMax), 1,
                        std::min((rules.vocabulary - 1) / 2, kStatesMax))),
-        pairs_(in_range("pairs", spec.pairs, 1, std::min(keys_, rules.length / 2 - 1),
+        pairs_(in_range("pairs", spec.pairs, 1,
+                        std::min(keys_, long_enough("a pair and a question", rules.length, 4) / 2 - 1),
                         "a larger length, or more data.states")),
         queries_(rules.length / 2 - pairs_),
         seed_(seed) {}
@@ -255,7 +260,8 @@ class Recall final : public Source {
 class Hops final : public Source {
  public:
   Hops(const GeneratorSpec& spec, const RowRules& rules, uint64_t seed)
-      : symbols_(in_range("states", spec.states > 0 ? spec.states : 10, 2, std::min(rules.length - 2, int64_t{1024}),
+      : symbols_(in_range("states", spec.states > 0 ? spec.states : 10, 2,
+                          std::min(long_enough("two symbols and a question", rules.length, 4) - 2, int64_t{1024}),
                           "a larger length")),
         hops_(in_range("hops", spec.hops, 1, (rules.vocabulary - 1 - symbols_ - symbols_ * symbols_) / symbols_,
                        "a larger vocabulary, or fewer states")),

@@ -144,6 +144,12 @@ TEST(Generated, TooSmallVocabulariesAndRowsAreNamed) {
   EXPECT_NE(error("pcfg", {.states = 3}).find("[data.rules]"), std::string::npos);
   EXPECT_EQ(error("pcfg", {.depth = 5}), "[length] a row is too short for a sentence; got 16; expected 32 or more");
   EXPECT_NE(error("recall", {.pairs = 9}).find("[data.pairs]"), std::string::npos);
+  for (const char* kind : {"recall", "hops"}) {
+    const auto of_three = [&] {
+      make_generated(kind, {.states = 2, .pairs = 1, .hops = 1}, {.length = 3, .vocabulary = 20}, 0);
+    };
+    EXPECT_NE(error_of(of_three).find("[length] a row is too short"), std::string::npos) << error_of(of_three);
+  }
   EXPECT_EQ(error("hops", {.states = 3, .hops = 3}),
             "[data.hops] is out of range; got 3; expected 1 to 2; try a larger vocabulary, or fewer states");
   EXPECT_NE(error("hops", {.states = 15}).find("[data.states]"), std::string::npos);

@@ -19,6 +19,9 @@ struct GenerateOptions {
   std::vector<int32_t> stop_ids{};  // further end tokens, also with ignore_eos
   // Before so many tokens no end token is drawn, unless a constraint allows nothing else.
   int64_t tokens_min = 0;
+  // The tokens <think> and </think>; -1: none. With tokens_min an answer has neither: a model that may not end would
+  // think again, or end a thinking that is over, then and after.
+  int32_t think_begin = -1, think_end = -1;
   int64_t logprobs = -1;        // alternatives whose log-probabilities are returned; -1: no log-probabilities at all
   bool drawn_logprobs = false;  // at the temperature that tokens are drawn with, instead of 1
   ReasoningBudget budget{};

@@ -18,7 +18,8 @@ TokenPicker::TokenPicker(const GenerateOptions& options, std::vector<int32_t> se
       seen_(std::move(seen)),
       eos_(eos),
       limit_(options.budget, options.thinking),
-      first_(static_cast<uint64_t>(std::max(std::ssize(seen_), options.position))) {
+      first_(static_cast<uint64_t>(std::max(std::ssize(seen_), options.position))),
+      thinking_(options.thinking) {
   if (options_.constraint) constraint_.emplace(options_.constraint, options_.thinking);
 }
 
@@ -27,15 +28,19 @@ int32_t TokenPicker::sampled(std::span<const float> logits) const {
   return sample(logits, options_.sampling, seen_, first_ + n, n);
 }
 
-// No end token too early, as long as there is another.
+// No end token too early, nor then and later a tag that has no place in an answer, as long as there is another.
 int32_t TokenPicker::drawn(std::span<const float> logits) const {
-  if (std::ssize(ids_) >= options_.tokens_min) return sampled(logits);
+  if (options_.tokens_min == 0) return sampled(logits);
   std::vector<float> masked(logits.begin(), logits.end());
   const auto mask = [&](int64_t id) {
     if (id >= 0 && id < std::ssize(masked)) masked[static_cast<size_t>(id)] = kNoChance;
   };
-  std::ranges::for_each(eos_, mask);
-  std::ranges::for_each(options_.stop_ids, mask);
+  if (std::ssize(ids_) < options_.tokens_min) {
+    std::ranges::for_each(eos_, mask);
+    std::ranges::for_each(options_.stop_ids, mask);
+  }
+  if (thinking_ == Thinking::none) mask(options_.think_begin);
+  if (thinking_ != Thinking::open) mask(options_.think_end);
   const bool others = std::ranges::any_of(masked, [](float logit) { return logit != kNoChance; });
   return sampled(others ? masked : logits);
 }
@@ -71,6 +76,9 @@ int32_t TokenPicker::next(std::span<const float> logits) {
   const bool as_drawn = options_.drawn_logprobs && temperature > 0;
   if (options_.logprobs >= 0)
     logprobs_.push_back(logprobs_of(logits, id, options_.logprobs, as_drawn ? temperature : 1));
+  if (id == options_.think_begin && thinking_ == Thinking::may_open) thinking_ = Thinking::open;
+  if (id == options_.think_end) thinking_ = Thinking::none;
+  if (thinking_ == Thinking::may_open && std::ssize(ids_) > 1) thinking_ = Thinking::none;  // beyond white space
   ids_.push_back(id);
   seen_.push_back(id);
   const bool ends = !options_.ignore_eos || (constraint_ && !options_.constraint->may_be_cut());

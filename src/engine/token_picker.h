@@ -46,7 +46,8 @@ class TokenPicker {
   std::span<const int64_t> eos_;
   ReasoningLimit limit_;
   std::optional<ConstrainedAnswer> constraint_;
-  uint64_t first_;  // position of the first draw
+  uint64_t first_;     // position of the first draw
+  Thinking thinking_;  // as far as its tags are tokens
   bool ended_ = false;
 };
 

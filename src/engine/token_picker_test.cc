@@ -35,6 +35,24 @@ TEST(TokenPicker, AnEndTokenComesEarlyWhereThereIsNoOther) {
   EXPECT_EQ(picker.next(std::vector<float>{1, kNone, 2}), 2);
 }
 
+// 5 is <think>, 6 </think>, 3 the end: a model that wants the end, then a tag, says what it wants third.
+TEST(TokenPicker, NoTagOfThinkingStandsInForAnEndTokenThatComesTooEarly) {
+  const std::vector<int64_t> eos = {3};
+  const auto said = [&](Thinking thinking, std::vector<float> logits) {
+    const GenerateOptions options{
+        .tokens_max = 8, .tokens_min = 3, .think_begin = 5, .think_end = 6, .thinking = thinking};
+    TokenPicker picker(options, {0}, eos);
+    std::vector<int32_t> ids;
+    for (int i = 0; i < 4; ++i) ids.push_back(picker.next(logits));
+    return ids;
+  };
+  const std::vector<float> closes = {0, 1, 2, 9, 0, 4, 5}, opens = {0, 1, 2, 9, 0, 5, 4};
+  EXPECT_EQ(said(Thinking::open, closes), (std::vector<int32_t>{6, 2, 2, 3}));
+  EXPECT_EQ(said(Thinking::none, closes), (std::vector<int32_t>{2, 2, 2, 3}));
+  EXPECT_EQ(said(Thinking::may_open, closes), (std::vector<int32_t>{5, 6, 2, 3}));
+  EXPECT_EQ(said(Thinking::none, opens), (std::vector<int32_t>{2, 2, 2, 3}));
+}
+
 // A search of the stop tokens for every token of the vocabulary would take a minute.
 TEST(TokenPicker, ManyStopTokensCostNoMoreThanTheirNumber) {
   constexpr int32_t kVocab = 1 << 17;

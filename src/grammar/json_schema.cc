@@ -13,6 +13,7 @@
 #include "grammar/schema_check.h"
 #include "grammar/schema_merge.h"
 #include "grammar/tool_calls.h"
+#include "io/ordered_json.h"
 #include "io/schema_types.h"
 #include "sys/error.h"
 #include "sys/utf8.h"
@@ -184,6 +185,7 @@ class SchemaCompiler {
   }
 
   static bool has_type(const Json& value, const std::string& type) {
+    if (io::digits_of(value)) return type == "integer" || type == "number";
     if (type == "integer")
       return value.is_number_integer() ||
              (value.is_number() && value.get<double>() == static_cast<double>(static_cast<int64_t>(
@@ -220,7 +222,7 @@ class SchemaCompiler {
   }
   StateId constants(const Json& schema, StateId next) {
     std::vector<std::string> texts;
-    for (const Json& v : values_of(schema)) texts.push_back(v.dump());
+    for (const Json& v : values_of(schema)) texts.push_back(io::dumped(v));
     return b_.literals(texts, next);
   }
 
@@ -236,7 +238,7 @@ class SchemaCompiler {
     if (const Json* given = find(schema, "pattern")) {
       if (!pattern.empty())
         fail(where_,
-             {.what = "pattern and format of one string are not supported", .got = printable(given->dump(), 80)});
+             {.what = "pattern and format of one string are not supported", .got = printable(io::dumped(*given), 80)});
       pattern = *given == kDecimalPattern ? kDecimalInstead : given->get_ref<const std::string&>();
     } else if (pattern.empty()) {
       return std::nullopt;
@@ -276,10 +278,10 @@ class SchemaCompiler {
     const auto read = [&](const char* key) -> std::optional<Decimal> {
       const Json* value = find(schema, key);
       if (!value) return std::nullopt;
-      const auto decimal = decimal_of(value->dump());
+      const auto decimal = decimal_of(io::dumped(*value));
       if (!decimal)
         fail(where_, {.what = fmt::format("the keyword \"{}\" is not supported with this value", key),
-                      .got = value->dump(),
+                      .got = io::dumped(*value),
                       .expected = "at most 17 digits, 15 of them after the point"});
       return decimal;
     };
@@ -353,7 +355,7 @@ class SchemaCompiler {
     }
     std::vector<std::string> out;
     out.reserve(found.size());
-    for (const Json& v : found) out.push_back(v.dump());
+    for (const Json& v : found) out.push_back(io::dumped(v));
     return out;
   }
   // Elements that differ, of those few: each once, in the schema's order. `rest[c]` follows c elements out of the
@@ -491,7 +493,7 @@ class SchemaCompiler {
   }
   // Where plain text would be taken for something else, a JSON string, if it may be null.
   std::string xml_constant(const std::string& name, const Json& value, bool optional) const {
-    if (!value.is_string()) return value.dump();
+    if (!value.is_string()) return io::dumped(value);
     const std::string& text = value.get_ref<const std::string&>();
     const std::string lines = "\n" + text;
     bool tagged = text.find("</parameter>") != text.npos;

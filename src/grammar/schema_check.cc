@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "io/ordered_json.h"
 #include "sys/error.h"
 
 namespace braid::grammar {
@@ -103,7 +104,7 @@ class Checker {
   [[noreturn]] void refuse(std::string_view what, const std::string& at, const Json& value,
                            std::string expected) const {
     fail(where_, {.what = fmt::format("{} at {}", what, at.empty() ? "the root" : printable(at)),
-                  .got = printable(value.dump(-1, ' ', true, Json::error_handler_t::replace), 60),
+                  .got = printable(io::dumped(value), 60),
                   .expected = std::move(expected)});
   }
   void count(int depth, const std::string& at) {
@@ -134,6 +135,7 @@ class Checker {
           refuse("no count", at, value, "a whole number from 0 to 1e15");
         return;
       case Kind::number:
+        if (io::digits_of(value)) refuse("a number beyond 64 bits", at, value, "at most 17 digits");
         if (!value.is_number() || (k.name == "multipleOf" && value.get<double>() <= 0))
           refuse("no number that can be used", at, value, k.name == "multipleOf" ? "a number above 0" : "a number");
         return;

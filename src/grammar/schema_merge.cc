@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "grammar/schema_check.h"
+#include "io/ordered_json.h"
 #include "io/schema_types.h"
 #include "sys/error.h"
 
@@ -100,7 +101,7 @@ Json SchemaMerger::merged(const Json& a, const Json& b) {
     } else if (!same_value(a[key], value)) {
       fail(where_, {.what = fmt::format("two values of the keyword \"{}\" are combined, which is not supported",
                                         printable(key, 40)),
-                    .got = printable(a[key].dump(), 60) + " and " + printable(value.dump(), 60)});
+                    .got = printable(io::dumped(a[key]), 60) + " and " + printable(io::dumped(value), 60)});
     }
   }
   merge_objects(out, a, b);

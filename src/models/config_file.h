@@ -18,6 +18,7 @@ io::Json first_layers(const io::Json& config, int64_t layers);
 
 // Any config, with infinities as transformers spells them.
 std::string config_text(nlohmann::json config);
+// For weights that are made anew: without the quantization_config of others.
 std::string config_text(const io::Json& config, Spelling spelling);
 // The same config for weights of another type, F32 or BF16. Like the one above without `quantization_config`.
 std::string config_text(const io::Json& config, DType weights);

@@ -65,4 +65,8 @@ void Progress::at(int64_t done) {
   std::fflush(stderr);
 }
 
+void status(const std::string& line) {
+  if (isatty(STDERR_FILENO)) std::fputs((line + "\n").c_str(), stderr);
+}
+
 }  // namespace braid::report

@@ -32,4 +32,7 @@ class Progress {
   Clock::time_point start_ = Clock::now(), next_;
 };
 
+// A line on standard error before what takes seconds and has no steps to count; only if that is a terminal.
+void status(const std::string& line);
+
 }  // namespace braid::report

@@ -45,7 +45,7 @@ std::vector<int32_t> stop_ids_of(const Fields& f, int64_t vocab) {
   std::vector<int32_t> out;
   for (const ordered_json& id : *ids) {
     if (!id.is_number_integer() || id < 0 || id >= vocab)
-      refuse("'stop_token_ids' holds what is not a token id: " + id.dump(), "stop_token_ids");
+      refuse("'stop_token_ids' holds what is not a token id: " + dump(id), "stop_token_ids");
     out.push_back(id);
   }
   return out;

@@ -41,8 +41,10 @@ struct Form {
 
 Form schema_form(const std::string& where, const ordered_json& given) {
   ordered_json schema = given;
-  if (given.is_string()) schema = io::parse_ordered(given.get_ref<const std::string&>(), where);
-  return {where, "schema " + schema.dump(),
+  if (given.is_string())
+    schema = io::parse_ordered(given.get_ref<const std::string&>(), where, {},
+                               {.keys = io::kOrderedKeysMax, .digits = true});
+  return {where, "schema " + dump(schema),
           [where, schema](grammar::Builder& b) { return grammar::json_schema(b, schema, where); }};
 }
 

@@ -13,7 +13,7 @@ namespace braid::serve {
 using nlohmann::ordered_json;
 
 ordered_json parse_body(const std::string& body) {
-  ordered_json json = io::parse_ordered(body, "body");
+  ordered_json json = io::parse_ordered(body, "body", {}, {.keys = io::kOrderedKeysMax, .digits = true});
   if (!json.is_object()) refuse("the body is not a JSON object");
   return json;
 }

@@ -8,7 +8,9 @@
 
 namespace braid::serve {
 
-// The object that a body holds; ApiError or Error for anything else.
+// The object that a body holds; ApiError or Error for anything else. Whole numbers beyond 64 bits keep their digits
+// (io/ordered_json.h): in schemas and arguments they are texts for the model, and no field of a request has room for
+// one.
 nlohmann::ordered_json parse_body(const std::string& body);
 
 // JSON for a client; bytes that are not UTF-8 are replaced.

@@ -6,9 +6,11 @@
 #include <iterator>
 #include <utility>
 
+#include "io/ordered_json.h"
 #include "serve/api_error.h"
 #include "serve/chat_messages.h"
 #include "serve/openai.h"
+#include "sys/error.h"
 
 namespace braid::serve {
 namespace {
@@ -16,6 +18,15 @@ namespace {
 constexpr size_t kNameMax = 128;  // characters of a tool's name
 
 using nlohmann::ordered_json;
+
+// Of a call in an answer, numbers with all their digits; null where the text is not JSON.
+ordered_json input_of_call(const std::string& text) {
+  try {
+    return io::parse_ordered(text, "input", {}, {.keys = io::kOrderedKeysMax, .digits = true});
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
 
 std::string type_of(const ordered_json& block) {
   const bool typed = block.is_object() && block.contains("type") && block["type"].is_string();
@@ -271,7 +282,7 @@ class MessagesStream final : public BlockStream {
     } else if (block == Block::text) {
       block_["text"] = text_;
     } else {
-      block_["input"] = ordered_json::parse(text_, nullptr, false);
+      block_["input"] = input_of_call(text_);
       whole = block_["input"].is_object();  // one that was cut has no form in a whole answer
     }
     out += named_event({{"type", "content_block_stop"}, {"index", index_++}});

@@ -9,6 +9,7 @@
 
 #include "engine/conversation.h"
 #include "engine/reasoning.h"
+#include "engine/think_tags.h"
 #include "serve/api_error.h"
 #include "serve/chat_messages.h"
 #include "serve/template_form.h"
@@ -42,6 +43,16 @@ void check_function(const ordered_json& tool, size_t name_max) {
   const auto is_object = [](const ordered_json& t) { return t == "object"; };
   if (type && !is_object(*type) && !(type->is_array() && std::ranges::any_of(*type, is_object)))
     refuse(fmt::format("the parameters of tool {} have a type that is not \"object\"", name), "tools");
+  // Keywords that cannot be enforced may pass where no call is held to them; what is no schema in any draft may not.
+  const ordered_json *properties = Fields(*parameters).find("properties"),
+                     *required = Fields(*parameters).find("required");
+  const auto is_schema = [](const ordered_json& p) { return p.is_object() || p.is_boolean(); };
+  const bool none = properties && properties->is_array() && properties->empty();  // an empty object, as PHP writes it
+  if (properties && !none && !(properties->is_object() && std::ranges::all_of(*properties, is_schema)))
+    refuse(fmt::format("the 'properties' of tool {} are not an object of schemas", name), "tools");
+  const auto is_name = [](const ordered_json& n) { return n.is_string(); };
+  if (required && !(required->is_array() && std::ranges::all_of(*required, is_name)))
+    refuse(fmt::format("'required' of tool {} is not a list of names", name), "tools");
 }
 
 // The functions among the tools; others, which a hosted model would run itself, are skipped.
@@ -203,6 +214,11 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
     thinking = engine::Thinking::open;
   // What is added to a text begins in its middle: its first newlines are part of it, and no <think> opens there.
   asked.work.splits_thinking = !continued || thinking == engine::Thinking::open;
+  if (asked.work.splits_thinking) {
+    const auto token = [&](std::string_view tag) { return model.tokenizer().token_to_id(tag).value_or(-1); };
+    asked.work.request.generate.think_begin = token(engine::kThinkBegin);
+    asked.work.request.generate.think_end = token(engine::kThinkEnd);
+  }
   asked.work.request.prompt = model.tokenizer().encode(prompt, false);
   const auto tokens = f.integer("max_completion_tokens", 1, kTokensMax), older = f.integer("max_tokens", 1, kTokensMax);
   if (!rules.limited) return asked;

@@ -51,7 +51,7 @@ ordered_json text_json(const std::string& body, engine::LanguageModel& model) {
   ids.reserve(tokens->size());
   for (const ordered_json& id : *tokens) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= model.runner().config().vocab)
-      refuse("'tokens' holds what is not a token id: " + id.dump(), "tokens");
+      refuse("'tokens' holds what is not a token id: " + dump(id), "tokens");
     ids.push_back(id.get<int32_t>());
   }
   const std::string decoded = model.tokenizer().decode(ids, false);

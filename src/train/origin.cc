@@ -250,8 +250,15 @@ void note_sources(const Recipe& recipe, std::vector<std::string>& lines) {
     if (reader != readers.end() && !data::has_kind(recipe.data, reader->second))
       lines.push_back(fmt::format("{} = {} does nothing without data.kind = {}", word, value, reader->second));
   }
-  if (data::is_generated(recipe.data.kind) && !recipe.data.path.empty())
-    lines.push_back(fmt::format("data.path does nothing: data.kind = {} is generated", recipe.data.kind));
+  if (!data::is_generated(recipe.data.kind)) return;
+  const auto unread = [&](bool set, const char* word, const char* why) {
+    if (set)
+      lines.push_back(fmt::format("{} does nothing: data.kind = {} is generated{}", word, recipe.data.kind, why));
+  };
+  const char* fresh = ", and held-out rows are never those of training";
+  unread(!recipe.data.path.empty(), "data.path", "");
+  unread(recipe.data.validation > 0, "data.validation", fresh);
+  unread(recipe.eval.every > 0 && !recipe.eval.data.empty(), "eval.data", fresh);
 }
 
 }  // namespace

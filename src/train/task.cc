@@ -77,7 +77,13 @@ void check_task(const Recipe& recipe) {
   if (!distills(recipe) && recipe.distill.hidden > 0)
     fail("distill.hidden", {.what = "there is no teacher", .expected = "distill.teacher = a model folder"});
   if (!distills(recipe) && !rates_answers(recipe)) return;
-  if (distills(recipe) && !rates_answers(recipe) && recipe.exact) refuse_together("exact", "[distill]");
+  if (distills(recipe) && !rates_answers(recipe)) {
+    const DistillRecipe& d = recipe.distill;
+    if (recipe.exact) refuse_together("exact", "[distill]");
+    if (d.weight == 0 && d.ce == 0 && d.hidden == 0)
+      fail("distill", {.what = "trains nothing: every part of its loss has weight 0",
+                       .expected = "distill.weight, distill.ce or distill.hidden above 0"});
+  }
   if (recipe.distill.hidden > 0 && !recipe.distill.cache.empty()) refuse_together("distill.hidden", "distill.cache");
   if (!recipe.distill.cache.empty() && recipe.distill.top_k == 0)
     fail("distill.cache", {.what = "needs distill.top_k", .hint = "distill.top_k = 64"});

@@ -94,10 +94,11 @@ void EntriesCache::make(const fs::path& folder, const std::string& made_of, Ctx&
     rows.push_back(row.row_ids[0]);
   });
   if (rows.empty() || std::ssize(rows) > kRowsMax) {
-    fail("distill.cache", {.what = "cannot hold the rows of this data",
-                           .got = rows.empty() ? "no end" : fmt::format("{} rows", rows.size()),
-                           .expected = fmt::format("1 to {}", kRowsMax),
-                           .hint = "a larger length, or no cache"});
+    fail("distill.cache",
+         {.what = "cannot hold the rows of this data",
+          .got = rows.empty() ? "no end" : fmt::format("{} rows", rows.size()),
+          .expected = fmt::format("1 to {}", kRowsMax),
+          .hint = rows.empty() ? "no cache: generated rows never come again" : "a larger length, or no cache"});
   }
   specs[0].shape = {std::ssize(rows)};
   io::AtomicFolder made(folder);

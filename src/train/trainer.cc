@@ -32,7 +32,7 @@ int64_t memory_peak() {
 }
 
 double measured_roof(const models::MasterWeights& masters) {
-  if (masters.size() <= kToy) return 0;
+  if (!measures_roof(masters)) return 0;
   const sys::Roofs& roofs = sys::roofs();
   return 1e9 * (masters.products() == DType::bf16 ? std::max(roofs.bf16_gflops, roofs.fp32_gflops) : roofs.fp32_gflops);
 }
@@ -64,6 +64,8 @@ std::vector<std::string> differences_from(const std::filesystem::path& checkpoin
 }
 
 }  // namespace
+
+bool measures_roof(const models::MasterWeights& masters) { return masters.size() > kToy; }
 
 Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx, Mesh* mesh)
     : recipe_(checked(recipe)),

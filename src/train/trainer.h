@@ -32,6 +32,11 @@ struct Watcher {
 
 enum class Outcome { finished, stopped };  // stopped: by a signal, with a checkpoint
 
+// Does the log of a run with these weights show its share of the machine's roofs, which take a second to measure? Not
+// of a toy.
+
+bool measures_roof(const models::MasterWeights& masters);
+
 class Trainer {
  public:
   // All outlive this. `mesh`: the ranks that share the run; null: this one alone.
