@@ -109,7 +109,6 @@ std::string config_text(Value config) {
 
 std::string config_text(const io::Json& json, Spelling spelling) {
   Value value = json.raw();
-  value.erase("quantization_config");  // of the weights it came with
   spell_infinities(value);
   drop_quantisation(value);
   // A list of blocks has no older spelling, and no other family has two.
