@@ -27,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kReplyMax = size_t{1} << 20;  // bytes
 constexpr int kTries = 3;                      // for a problem
+constexpr const char* kEnded = "the command ended";
 
 // null where a line is not JSON within the limits.
 ordered_json parsed(const std::string& line) {
@@ -107,7 +108,7 @@ void Command::stop() {
 std::string Command::exchange(const std::string& line, std::string& reply) {
   const auto until =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
-  const std::string late = fmt::format("no reply within {:g} s", seconds_), ended = "the command ended";
+  const std::string late = fmt::format("no reply within {:g} s", seconds_);
   for (size_t sent = 0; sent < line.size();) {
     if (!ready(socket_, POLLOUT, until)) return late;
     const ssize_t n = send(socket_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
@@ -121,7 +122,7 @@ std::string Command::exchange(const std::string& line, std::string& reply) {
     char buffer[4096];
     const ssize_t n = recv(socket_, buffer, sizeof buffer, 0);
     if (n > 0) read_.append(buffer, static_cast<size_t>(n));
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return ended;
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return kEnded;
   }
   reply = read_.substr(0, end);
   read_.erase(0, end + 1);
@@ -140,9 +141,16 @@ Command::Reply Command::ask(const ordered_json& line) {
     stop();  // which reply was meant for the question before is not known
     return {.error = kUnasked};
   }
-  if (child_ < 0) start();
+  const bool has_replied = child_ >= 0;
+  if (!has_replied) start();
   std::string text;
   Reply reply{.error = exchange(dumped(line), text)};
+  // Some programs reply to one line and end; that this one has may show only now.
+  if (has_replied && reply.error == kEnded && read_.empty()) {
+    stop();
+    start();
+    reply.error = exchange(dumped(line), text);
+  }
   if (reply.error.empty()) {
     reply.object = parsed(text);
     if (!reply.object.is_object()) reply.error = "a reply that is not a JSON object: " + printable(text, 60);
