@@ -209,12 +209,16 @@ TEST(CommandTest, FailuresAreCountedAndTheCommandStartsAgain) {
                                                           {"endless", R"(not a JSON object: {"reward": 1e999})"},
                                                           {"words", "not a JSON object: not JSON"},
                                                           {"chatty", "more than one line"}};
+  int ended = 0;  // over a line: not asked again
   for (const auto& [text, says] : failures) {
-    EXPECT_NE(judge(text).error.find(says), std::string::npos) << text << ": " << judge(text).error;
+    const std::string error = judge(text).error;
+    EXPECT_NE(error.find(says), std::string::npos) << text << ": " << error;
+    if (error == "the command ended") ++ended;
     const Verdict next = judge("yes");
     EXPECT_EQ(next.error, "") << text;
     EXPECT_EQ(next.reward, 0.5) << text;
   }
+  EXPECT_EQ(ended, 1);
   EXPECT_EQ(judge("no").reward, 0);
   EXPECT_EQ(judge("later").reward, 0.25);
   usleep(600'000);  // until the line that nothing asked for is there
