@@ -152,6 +152,14 @@ class Sweep(Case):
         self.assertRefused(self.sweep("--grid", "8x2", "--points", 2, "seed=1"), "holds a sweep of another recipe: seed is 0 there")
         self.assertRefused(self.sweep("--grid", "8x2", "--points", 2, "--decay", "0.3", "optimizer.lr=1e-3"), "--decay is 0.2 there")
 
+    def test_words_that_a_sweep_sets_are_named(self):
+        done = self.sweep("--grid", "8x2", "--points", 1, "--dry-run", "eval.every=3", "schedule.decay=4", "checkpoint.every=5")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
+        self.assertEqual(notes, [
+            "note: schedule.decay = 4 does nothing in a sweep, which sets it for its trunks and branches: --decay",
+            "note: eval.every = 3 does nothing in a sweep, which sets it for its trunks and branches"])
+
     def test_a_run_that_fails_is_left_out(self):
         done = self.sweep("--grid", "8x2", "--points", 1, "optimizer.lr=1e9", "optimizer.clip=0")
         self.assertEqual(done.returncode, 2)

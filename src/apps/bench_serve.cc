@@ -99,6 +99,7 @@ int bench_serve(BenchServeArgs o) {
   std::optional<io::AtomicFile> result;
   if (!o.result.empty()) result.emplace(o.result);  // an Error before the load, not after it
   sys::catch_requests_to_stop();
+  sys::end_at_second_interrupt();
   std::vector<traffic::Sample> samples;
   {
     report::Progress bar("requests", std::ssize(prompts));

@@ -120,6 +120,7 @@ void print_row(const LawSweepArgs& o, const SweepRow& row) {
 int law_sweep(const LawSweepArgs& o, bool lr_power_given) {
   const SweepSpec spec = spec_of(o, lr_power_given);
   const std::vector<Branches> all = grid_of(spec);
+  for (const std::string& line : overruled_words(spec.recipe)) fmt::print(stderr, "note: {}\n", line);
   sys::catch_requests_to_stop();
   sys::end_at_second_interrupt();
   if (o.dry_run) return print_grid(o, spec, all);

@@ -105,6 +105,7 @@ template <class Of>
 auto with_bar(Of&& of) {
   std::optional<report::Progress> bar;
   sys::catch_requests_to_stop();
+  sys::end_at_second_interrupt();
   return of([&](int64_t done, int64_t total) {
     if (!bar) bar.emplace("merging", total);
     bar->at(done);

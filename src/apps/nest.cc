@@ -75,6 +75,7 @@ int nest_command(NestArgs o) {
                                    .budgets = prune::parse_budgets(o.budgets),
                                    .measure = o.measure == "active" ? prune::Measure::active : prune::Measure::params};
   sys::catch_requests_to_stop();
+  sys::end_at_second_interrupt();
   Stages stages;
   const prune::NestReport report =
       prune::nest_model(models::find_weights(o.model), o.cut.spec(), o.out, options, std::ref(stages));
@@ -90,6 +91,7 @@ int nest_command(NestArgs o) {
 int slice_command(const SliceArgs& o) {
   if (o.budget.empty()) fail("slice", {.what = "no budget is given", .hint = "--budget 0.75"});
   sys::catch_requests_to_stop();
+  sys::end_at_second_interrupt();
   Stages stages;
   const prune::SliceReport r = prune::slice_model(models::find_weights(o.model), o.budget, o.out, std::ref(stages));
   stages.end();

@@ -11,7 +11,7 @@
 #include "apps/commands.h"
 #include "apps/model_args.h"
 #include "apps/plan_serving.h"
-#include "graph/graph_data.h"
+#include "graph/graph_numbers.h"
 #include "io/ordered_json.h"
 #include "layout/graph_plan.h"
 #include "report/progress.h"
@@ -64,8 +64,8 @@ layout::GraphTask graph_task(const GraphPlanArgs& o) {
   if (known != published.end()) {
     of = known->task;
   } else if (!o.graph.empty()) {
-    const graph::GraphData data = graph::read_graph(o.graph);
-    of.nodes = data.nodes(), of.edges = data.graph.edges(), of.features = data.features, of.classes = data.classes;
+    const graph::GraphNumbers read = graph::read_numbers(o.graph);
+    of.nodes = read.nodes, of.edges = read.edges, of.features = read.features, of.classes = read.classes;
   }
   for (const auto& [name, member] : numbers) {
     if (!o.graph.empty() && !o.cli->given(name)) task.*member = of.*member;

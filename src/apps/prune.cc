@@ -23,7 +23,7 @@ namespace {
 using nlohmann::ordered_json;
 
 struct PruneArgs {
-  std::string model, out, target;
+  std::string model, out, target, router_bias = "reset";
   CutArgs cut;
   PatternArgs pattern;
   bool json = false;
@@ -115,6 +115,8 @@ void check(PruneArgs& o) {
   const bool zeros = !o.pattern.pattern.empty();
   if (zeros && !o.target.empty())
     fail("--pattern", {.what = "and --target cannot be used together", .hint = "one of the two"});
+  if (zeros && o.router_bias != "reset")
+    fail("--router-bias", {.what = "does not go with --pattern", .hint = "leaving it out"});
   if (zeros && !o.cut.prune.axes.empty())
     fail("--axes", {.what = "does not go with --pattern", .hint = "leaving it out"});
   const prune::Options usual;
@@ -131,6 +133,7 @@ void check(PruneArgs& o) {
     fail("prune", {.what = "no target is given", .hint = "--target params=0.75, or --pattern shfl-bw --density 0.5"});
   refuse_pattern_options(o.pattern);
   o.cut.prune.target = prune::parse_target(o.target);
+  o.cut.prune.reset_router_bias = o.router_bias == "reset";
 }
 
 // Whether it was not stopped.
@@ -153,6 +156,7 @@ bool prune_to_pattern(const PruneArgs& o, Stages& stages) {
 int prune_command(PruneArgs o) {
   check(o);
   sys::catch_requests_to_stop();
+  sys::end_at_second_interrupt();
   Stages stages;
   if (!o.pattern.pattern.empty()) return prune_to_pattern(o, stages) ? 0 : 128 + sys::caught_signal();
   const prune::Report report =
@@ -172,6 +176,8 @@ Action setup_prune(Cli& cli) {
   auto o = std::make_shared<PruneArgs>();
   cli.positional("model", o->model, "a folder, org/name of the Hugging Face cache, or tiny");
   cli.positional("out", o->out, "the folder to create");
+  cli.choice("--router-bias", o->router_bias, {"reset", "keep"},
+             "of routers that lose experts: zeros, from which training balances the others, or what they had");
   cli.option("--target", o->target,
              "params=0.75 (a share, or a number), active=.., gib=4 or 75%, or tok_s=200 or 1.3x, measured");
   o->pattern.declare(cli);

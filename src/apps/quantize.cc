@@ -106,6 +106,7 @@ int quantize_command(QuantizeArgs o) {
   o.quant.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
   check_data(o, recipe);
   sys::catch_requests_to_stop();
+  sys::end_at_second_interrupt();
   if (!o.calibration.data.empty() && !calibrate(o, recipe)) return 128 + sys::caught_signal();
   models::QuantReport result;
   {

@@ -69,7 +69,9 @@ class Study {
     return {.kind = "jsonl", .path = (dir_ / "text" / file).string(), .batch = 1, .length = kRow};
   }
 
-  double loss_of(const io::ModelPath& path) { return prune::mean_loss(*models::load_model(path), rows_, threads_); }
+  double loss_of(const io::ModelPath& path) {
+    return prune::mean_loss(*models::load_model(path), rows_, threads_, [](int64_t) { return true; });
+  }
 
   PrunedOutcome pruned(const io::ModelPath& model, masks::Pattern pattern, double density) {
     PrunedOutcome out{.pattern = pattern};

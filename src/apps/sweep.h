@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "apps/sweep_rows.h"
@@ -43,6 +44,9 @@ inline double flops_per_step(const Branches& of) {
 // The branches of all shapes, those of the cheapest first. Errors of the recipe, a shape or the points are thrown here,
 // before training.
 std::vector<Branches> grid_of(const SweepSpec& spec);
+
+// A line for each word of the recipe that a sweep sets itself.
+std::vector<std::string> overruled_words(const train::Recipe& recipe);
 
 // The recipe at a shape, whose steps, decay and out are those of a trunk or a branch.
 train::Recipe shaped(const SweepSpec& spec, const SweepShape& shape);

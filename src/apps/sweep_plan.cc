@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "apps/recipe_paths.h"
 #include "apps/sweep.h"
@@ -95,6 +96,18 @@ train::Recipe shaped(const SweepSpec& spec, const SweepShape& shape) {
   r.eval.every = 0;
   r.log.every = 1;  // what the watcher is told of
   return r;
+}
+
+std::vector<std::string> overruled_words(const train::Recipe& recipe) {
+  std::vector<std::string> lines;
+  for (const auto& [word, value] : train::changed_words(recipe)) {
+    constexpr std::string_view kOverruled[] = {
+        "schedule.decay", "eval.every", "log.every", "checkpoint.keep", "checkpoint.keep_every", "checkpoint.merge"};
+    if (std::ranges::find(kOverruled, word) != std::end(kOverruled))
+      lines.push_back(fmt::format("{} = {} does nothing in a sweep, which sets it for its trunks and branches{}", word,
+                                  value, word == "schedule.decay" ? ": --decay" : ""));
+  }
+  return lines;
 }
 
 std::vector<Branches> grid_of(const SweepSpec& spec) {

@@ -24,10 +24,20 @@ constexpr int64_t kAnswerMax = int64_t{1} << 22;  // tokens, with its prompt
 constexpr io::NumberRange kReward{-1e9, 1e9};     // finite, and so are sums of squares
 constexpr io::NumberRange kLogprob{-1e9, 0};
 
+// Groups of different files have nothing to do with each other, whatever their names are: those of a run's log are
+// "STEP.NUMBER".
+struct Group {
+  size_t file = 0;
+  std::string name{};
+
+  auto operator<=>(const Group&) const = default;
+};
+
 // An answer as a line has it.
 struct Answer {
   Example tokens;
   std::string group{};
+  uint64_t prompt = 0;  // a hash of it, of an answer in a group
   std::optional<double> reward{};
   std::vector<float> logprobs{};
 };
@@ -119,6 +129,17 @@ std::vector<Answer> pair_of(const Line& text, const Language& language, bool rat
   return pair;
 }
 
+// Of a conversation as it is written: what a template renders of it may depend on the answer.
+uint64_t prompt_hash(const io::Json& line, const Example& example) {
+  if (!line.get({"messages"})) {
+    const auto end = std::find(example.trained.begin(), example.trained.end(), uint8_t{1});
+    return hash_of(std::span(example.ids).first(static_cast<size_t>(end - example.trained.begin())));
+  }
+  const std::string text = line.raw()["messages"].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                           line.raw().value("tools", nlohmann::json()).dump();
+  return hash_of(std::span<const char>(text));
+}
+
 std::vector<Answer> rollout_of(const Line& text, const Language& language, bool rated) {
   const io::Json line = io::Json::parse(text.text, text.where);
   if (line.get({"error"})) return {};  // of an environment, in the log of a run
@@ -127,6 +148,7 @@ std::vector<Answer> rollout_of(const Line& text, const Language& language, bool 
   Answer answer{.tokens = answer_of(text, line, "completion", language),
                 .group = group ? group->raw().dump() : "",
                 .reward = line.number_of({"reward"}, kReward)};
+  if (group) answer.prompt = prompt_hash(line, answer.tokens);
   const io::Json logprobs = line.need({"logprobs"});
   for (const io::Json& value : logprobs.items())
     answer.logprobs.push_back(static_cast<float>(value.as_number(kLogprob)));
@@ -138,9 +160,8 @@ std::vector<Answer> rollout_of(const Line& text, const Language& language, bool 
 }
 
 // What the ratings of a group have in common.
-void rate_groups(const std::vector<std::string>& groups, std::vector<Rating>& ratings,
-                 const std::filesystem::path& path) {
-  std::map<std::string_view, Rating> of;
+void rate_groups(const std::vector<Group>& groups, std::vector<Rating>& ratings, const std::filesystem::path& path) {
+  std::map<Group, Rating> of;
   for (size_t i = 0; i < groups.size(); ++i) {
     Rating& group = of[groups[i]];
     group.mean += ratings[i].reward;
@@ -148,7 +169,7 @@ void rate_groups(const std::vector<std::string>& groups, std::vector<Rating>& ra
   }
   for (auto& [name, group] : of) {
     if (group.answers == 1)
-      fail(printable(path.string()), {.what = fmt::format("group {} has a single answer", printable(name, 40)),
+      fail(printable(path.string()), {.what = fmt::format("group {} has a single answer", printable(name.name, 40)),
                                       .expected = "at least two: an advantage compares them"});
     group.mean /= static_cast<double>(group.answers);
   }
@@ -165,13 +186,13 @@ void rate_groups(const std::vector<std::string>& groups, std::vector<Rating>& ra
 }
 
 // The numbers of groups by their names; "" is a group of its own.
-std::vector<int64_t> numbers_of(const std::vector<std::string>& groups) {
-  std::map<std::string_view, int64_t> known;
+std::vector<int64_t> numbers_of(const std::vector<Group>& groups) {
+  std::map<Group, int64_t> known;
   std::vector<int64_t> numbers;
   int64_t next = 0;
-  for (const std::string& name : groups) {
-    const auto [at, fresh] = known.emplace(name, next);
-    const bool own = fresh || name.empty();
+  for (const Group& group : groups) {
+    const auto [at, fresh] = known.emplace(group, next);
+    const bool own = fresh || group.name.empty();
     numbers.push_back(own ? next : at->second);
     next += own ? 1 : 0;
   }
@@ -180,10 +201,11 @@ std::vector<int64_t> numbers_of(const std::vector<std::string>& groups) {
 
 // All answers of a path; `of` gives those of a line.
 template <class Of>
-Answers read(const std::filesystem::path& path, std::vector<std::string>& groups, const Reading& reading,
-             const Of& of) {
+Answers read(const std::filesystem::path& path, std::vector<Group>& groups, const Reading& reading, const Of& of) {
   Answers out;
+  size_t number = 0;
   for (const std::filesystem::path& file : files_of(path, {".jsonl"})) {
+    std::map<std::string, uint64_t> prompts;  // of the groups of this file
     each_line(
         file, of,
         [&](std::vector<Answer>& answers) {
@@ -192,7 +214,11 @@ Answers read(const std::filesystem::path& path, std::vector<std::string>& groups
             out.ratings.push_back(
                 {.reward = answer.reward.value_or(0), .answers = answer.reward ? std::ssize(answers) : 0});
             out.logprobs.insert(out.logprobs.end(), answer.logprobs.begin(), answer.logprobs.end());
-            groups.push_back(std::move(answer.group));
+            if (!answer.group.empty() && prompts.emplace(answer.group, answer.prompt).first->second != answer.prompt)
+              fail(printable(file.string()),
+                   {.what = fmt::format("answers of group {} have different prompts", printable(answer.group, 40)),
+                    .expected = "one prompt to a group: an advantage compares answers to it"});
+            groups.push_back({.file = number, .name = std::move(answer.group)});
             if (!answer.logprobs.empty()) {
               if (out.logprob_begins.empty()) out.logprob_begins.push_back(0);
               out.logprob_begins.push_back(std::ssize(out.logprobs));
@@ -200,6 +226,7 @@ Answers read(const std::filesystem::path& path, std::vector<std::string>& groups
           }
         },
         reading);
+    ++number;
   }
   if (out.ratings.empty())
     fail(printable(path.string()), {.what = "holds no lines", .expected = "JSON objects, one a line"});
@@ -216,7 +243,7 @@ int64_t Answers::length_of(int64_t row) const {
 
 Answers read_preferences(const std::filesystem::path& path, const Language& language, bool rated,
                          const Reading& reading) {
-  std::vector<std::string> none;
+  std::vector<Group> none;
   Answers answers = read(path, none, reading, [&](const Line& line) { return pair_of(line, language, rated); });
   answers.per_row = 2;
   answers.groups.resize(static_cast<size_t>(answers.rows()));
@@ -225,7 +252,7 @@ Answers read_preferences(const std::filesystem::path& path, const Language& lang
 }
 
 Answers read_rollouts(const std::filesystem::path& path, const Language& language, bool rated, const Reading& reading) {
-  std::vector<std::string> groups;
+  std::vector<Group> groups;
   Answers answers = read(path, groups, reading, [&](const Line& line) { return rollout_of(line, language, rated); });
   if (rated) rate_groups(groups, answers.ratings, path);
   answers.groups = numbers_of(groups);

@@ -3,7 +3,8 @@
 //   preference   {"prompt", "chosen", "rejected"}: a row is a pair of answers, the chosen one first, which may be rated
 //                by "chosen_reward" and "rejected_reward".
 //   rollouts     {"group", "prompt_ids", "completion_ids", "reward", "logprobs"}: a row is an answer that a policy
-//                sampled, with the natural log-probability of each of its tokens; answers of one group have one prompt.
+//                sampled, with the natural log-probability of each of its tokens; answers of one group have one prompt,
+//                and are in one file.
 //                Lines with an "error" are passed over: a run writes them of environments that failed
 //                (train/rollout.h).
 //

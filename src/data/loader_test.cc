@@ -593,6 +593,29 @@ TEST_F(TextTest, RolloutsKnowTheirGroups) {
   EXPECT_EQ(part.row_ids, (std::vector<int64_t>{3, 4}));
 }
 
+// Logs of two runs name their groups alike.
+TEST_F(TextTest, GroupsOfFilesAreTheirOwn) {
+  const auto lines = [&](const std::string& name, int prompt, double reward) {
+    std::string text;
+    for (int i = 0; i < 2; ++i)
+      text += nlohmann::json{{"group", "1.0"},
+                             {"prompt_ids", {prompt}},
+                             {"completion_ids", {9}},
+                             {"reward", reward + i},
+                             {"logprobs", {-1}}}
+                  .dump() +
+              "\n";
+    return write(name, text);
+  };
+  const std::filesystem::path folder = std::filesystem::path(lines("logs/a.jsonl", 7, 0)).parent_path();
+  lines("logs/b.jsonl", 8, 4);
+  const DataSpec spec{.kind = "rollouts", .path = folder.string(), .batch = 4, .shuffle = false, .rated = true};
+  const Batch batch = open(spec, {.vocabulary = 11}).batch(0);
+  EXPECT_EQ(batch.ratings[0].mean, 0.5);
+  EXPECT_EQ(batch.ratings[3].mean, 4.5);
+  EXPECT_EQ(batch.ratings[3].answers, 2);
+}
+
 TEST_F(TextTest, MistakesInAnswersAreNamed) {
   const auto error = [&](const char* kind, const std::string& text) {
     DataSpec spec{.kind = kind, .path = write("l.jsonl", "\n" + text), .batch = 1, .rated = true};
@@ -621,6 +644,9 @@ TEST_F(TextTest, MistakesInAnswersAreNamed) {
   expect(
       error("rollouts", R"({"group": "x", "prompt_ids": [7], "completion_ids": [9], "reward": 1, "logprobs": [-1]})"),
       R"(group "x" has a single answer; expected at least two)");
+  expect(error("rollouts", R"({"group": 3, "prompt_ids": [7], "completion_ids": [9], "reward": 1, "logprobs": [-1]}
+{"group": 3, "prompt_ids": [8], "completion_ids": [9], "reward": 1, "logprobs": [-1]})"),
+         "answers of group 3 have different prompts");
   expect(error("preference", "nonsense"), "l.jsonl line 2");
   expect(error("preference", "[]"), "l.jsonl line 2");
   expect(error("preference", R"({"prompt": "a", "chosen": "b"})"), "chosen_reward");

@@ -23,13 +23,12 @@ struct Place {
   std::string* text = nullptr;
   size_t begin = 0, end = 0;  // of the thought in it
 };
-std::optional<Place> thought_of(ordered_json& message) {
-  if (!message.is_object() || !message.contains("role") || message["role"] != "assistant") return std::nullopt;
-  for (const char* field : kFields) {
-    if (!message.contains(field) || !message[field].is_string()) continue;
-    auto& text = message[field].get_ref<std::string&>();
-    if (!text.empty()) return Place{&text, 0, text.size()};
-  }
+
+bool is_answer(const ordered_json& message) {
+  return message.is_object() && message.contains("role") && message["role"] == "assistant";
+}
+
+std::optional<Place> thought_in_content(ordered_json& message) {
   if (!message.contains("content") || !message["content"].is_string()) return std::nullopt;
   auto& text = message["content"].get_ref<std::string&>();
   const size_t close = text.find(kClose);
@@ -38,6 +37,16 @@ std::optional<Place> thought_of(ordered_json& message) {
   if (open > close) return Place{&text, 0, close};                  // the prompt opened it
   if (text.find_first_not_of(kSpace) != open) return std::nullopt;  // an answer that mentions the tags
   return Place{&text, open + kOpen.size(), close};
+}
+
+std::optional<Place> thought_of(ordered_json& message) {
+  if (!is_answer(message)) return std::nullopt;
+  for (const char* field : kFields) {
+    if (!message.contains(field) || !message[field].is_string()) continue;
+    auto& text = message[field].get_ref<std::string&>();
+    if (!text.empty()) return Place{&text, 0, text.size()};
+  }
+  return thought_in_content(message);
 }
 
 }  // namespace
@@ -50,9 +59,8 @@ Thoughts drawn_thoughts(const ThoughtRules& rules, uint64_t hash) {
 
 void strip_thoughts(ordered_json& variables) {
   for (ordered_json& message : variables["messages"]) {
-    const auto thought = thought_of(message);
-    if (thought && message.contains("content") && message["content"].is_string() &&
-        thought->text == &message["content"].get_ref<std::string&>()) {
+    // Some data have a thought twice.
+    if (const auto thought = is_answer(message) ? thought_in_content(message) : std::nullopt) {
       thought->text->erase(0, thought->end + kClose.size());
       thought->text->erase(0, thought->text->find_first_not_of(kSpace));
     }

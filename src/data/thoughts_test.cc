@@ -45,7 +45,8 @@ TEST(Thoughts, AreStrippedWhereverTheyAre) {
                       {{"role", "assistant"}, {"content", "<think>\nso\n</think>\n\nb"}},
                       {{"role", "assistant"}, {"content", "no tag"}, {"reasoning", "x"}},
                       {{"role", "assistant"}, {"content", nullptr}},
-                      {{"role", "assistant"}, {"content", "a <think> b </think> c"}}}}};
+                      {{"role", "assistant"}, {"content", "a <think> b </think> c"}},
+                      assistant("so", "<think>so</think>c")}}};
   strip_thoughts(v);
   const ordered_json& m = v["messages"];
   EXPECT_EQ(m[0]["content"], "say </think>");  // the user's words stay
@@ -56,6 +57,8 @@ TEST(Thoughts, AreStrippedWhereverTheyAre) {
   EXPECT_FALSE(m[3].contains("reasoning"));
   EXPECT_TRUE(m[4]["content"].is_null());
   EXPECT_EQ(m[5]["content"], "a <think> b </think> c");  // it mentions the tags
+  EXPECT_EQ(m[6]["content"], "c");                       // it has its thought twice
+  EXPECT_FALSE(m[6].contains("reasoning_content"));
   EXPECT_EQ(v["enable_thinking"], false);
 }
 

@@ -240,6 +240,15 @@ TEST(QorModel, ADesignOfOneResultIsNoTarget) {
   for (int32_t d = 0; d < 6; ++d) predicted.push_back(model.predict(d, 1));
   const std::vector<Score> scores = scores_of(labels, split, predicted);
   EXPECT_FALSE(scores[0].spearman);
+  EXPECT_EQ(summary_of(scores, Part::recipes, 0).left_out, 1);
+  EXPECT_EQ(summary_of(scores, Part::recipes, 0).constant, 0);
+  // One prediction for all recipes orders nothing: it counts, as 0.
+  predicted[1].assign(predicted[1].size(), Values{});
+  const Summary flat = summary_of(scores_of(labels, split, predicted), Part::recipes, 0);
+  EXPECT_EQ(flat.designs, 4);
+  EXPECT_EQ(flat.constant, 1);
+  EXPECT_EQ(flat.left_out, 1);
+  EXPECT_LE(flat.least, 0);
   EXPECT_EQ(summary_of(scores, Part::recipes, 0).designs, 4);
   EXPECT_EQ(summary_of(scores, Part::designs, 0).designs, 1);
 }

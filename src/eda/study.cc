@@ -75,12 +75,17 @@ std::vector<Score> scores_of(const Labels& labels, const Split& split,
           fit.push_back(fits[d][r][t]);
           deviations.push_back((values.back() - scales[d].mean[t]) / std::max(scales[d].deviation[t], 1e-12));
         }
+        const bool ordered = std::ranges::any_of(values, [&](double v) { return v != values[0]; });
+        const auto coefficient = [&](const std::vector<double>& by) {
+          return ordered ? std::optional(spearman(by, values).value_or(0)) : std::nullopt;
+        };
         Score& score = scores.emplace_back(Score{.design = static_cast<int32_t>(d),
                                                  .part = part,
                                                  .target = t,
                                                  .samples = std::ssize(samples),
-                                                 .spearman = spearman(own, values),
-                                                 .counts = spearman(fit, values)});
+                                                 .spearman = coefficient(own),
+                                                 .counts = coefficient(fit),
+                                                 .constant = ordered && !spearman(own, values)});
         if (part == Part::recipes && scales[d].deviation[t] > 0) score.determination = determination(own, deviations);
         for (size_t k = 0; k < kTops.size(); ++k) {
           score.regret[k] = top_regret(own, values, kTops[k]);
@@ -97,8 +102,13 @@ Summary summary_of(const std::vector<Score>& scores, Part part, size_t target) {
   Summary sum{.least = 1};
   double determined = 0, determination = 0;
   for (const Score& s : scores) {
-    if (s.part != part || s.target != target || !s.spearman) continue;
+    if (s.part != part || s.target != target) continue;
+    if (!s.spearman) {
+      ++sum.left_out;
+      continue;
+    }
     ++sum.designs;
+    sum.constant += s.constant ? 1 : 0;
     sum.samples += s.samples;
     sum.spearman += *s.spearman;
     sum.least = std::min(sum.least, *s.spearman);

@@ -17,8 +17,9 @@ struct Score {
   Part part = Part::recipes;
   size_t target = 0;
   int64_t samples = 0;
-  std::optional<double> spearman{};       // none: the values or the predictions are constant
+  std::optional<double> spearman{};       // none: the values are constant; 0 where the predictions alone are
   std::optional<double> counts{};         // Spearman's coefficient of the fit of step counts
+  bool constant = false;                  // the predictions are, where the values are not: they order nothing
   std::optional<double> determination{};  // of trained designs, in their deviations
   std::array<double, kTops.size()> regret{}, counts_regret{}, chance{};
 };
@@ -33,7 +34,9 @@ std::vector<std::vector<Values>> count_fits(const Labels& labels, const Split& s
 
 // The scores of a part and a target together.
 struct Summary {
-  int64_t designs = 0, samples = 0;
+  int64_t designs = 0, samples = 0;            // whose values differ
+  int64_t constant = 0;                        // of those with one prediction for all, a coefficient of 0
+  int64_t left_out = 0;                        // designs whose values are all alike: there is no order
   double spearman = 0, least = 0, counts = 0;  // means and the least over designs
   int64_t above_half = 0;                      // designs with a coefficient above 0.5
   std::optional<double> determination{};

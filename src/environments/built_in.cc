@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "data/synth/holdout.h"
 #include "data/synth/task.h"
@@ -76,6 +79,31 @@ Problem sorting(Draw& draw, int64_t level) {
   }));
 }
 
+// Integers between commas, spaces or new lines; nothing for any other text.
+std::optional<std::vector<int64_t>> listed(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789";
+  constexpr size_t kDigitsMax = 18;
+  std::vector<int64_t> numbers;
+  while (!text.empty()) {
+    const size_t digits = std::min(text.find_first_not_of(kDigits), text.size());
+    if (digits == 0 || digits > kDigitsMax) return std::nullopt;
+    numbers.push_back(std::stoll(std::string(text.substr(0, digits))));
+    text.remove_prefix(digits);
+    const size_t gap = std::min(text.find_first_of(kDigits), text.size());
+    const std::string_view between = text.substr(0, gap);
+    if (between.find_first_not_of(", \t\r\n") != between.npos || std::ranges::count(between, ',') > 1)
+      return std::nullopt;
+    if (gap == text.size() && gap > 0) return std::nullopt;  // a comma that nothing follows
+    text.remove_prefix(gap);
+  }
+  return numbers;
+}
+
+double lists_alike(const Problem& problem, const std::string& answer) {
+  const auto numbers = listed(answer);
+  return numbers && numbers == listed(problem.secret.get_ref<const std::string&>()) ? 1 : 0;
+}
+
 constexpr std::string_view kOpening = "([{", kClosing = ")]}";
 
 // The beginning of a text of brackets, and what closes all that is open: the only right answer.
@@ -140,8 +168,11 @@ Problem tool_call(Draw& draw, int64_t) {
 double calls(const Problem& problem, const std::string& answer) {
   const text::ParsedAnswer parsed = text::parse_tool_calls(answer, problem.tools);
   if (parsed.calls.size() != 1 || !parsed.calls[0].complete || parsed.calls[0].name != "calculator") return 0;
-  const auto arguments = ordered_json::parse(parsed.calls[0].arguments, nullptr, false);
+  const ordered_json arguments = object_of(parsed.calls[0].arguments);
   if (!arguments.is_object() || arguments.size() != 1) return 0;
+  constexpr std::string_view kParameter = "<parameter=";  // the reader drops a second one of that name
+  if (const size_t at = answer.find(kParameter); at != answer.npos && answer.find(kParameter, at + 1) != answer.npos)
+    return 0;
   const auto expression = arguments.find("expression");
   if (expression == arguments.end() || !expression->is_string()) return 0;
   return without_spaces(expression->get<std::string>()) == problem.secret.get_ref<const std::string&>() ? 1 : 0;
@@ -152,7 +183,7 @@ constexpr BuiltIn kTable[] = {
     {"subtraction", 3, subtraction, equals},
     {"multiplication", 3, multiplication, equals},
     {"comparison", 1, comparison, equals},
-    {"sorting", 4, sorting, equals},
+    {"sorting", 4, sorting, lists_alike},
     {"brackets", 4, brackets, closes},
     {"exact-length", 3, exact_length, has_length},
     {"tool-call", 1, tool_call, calls},

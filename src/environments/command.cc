@@ -27,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kReplyMax = size_t{1} << 20;  // bytes
 constexpr int kTries = 3;                      // for a problem
+constexpr const char* kEnded = "the command ended";
+constexpr const char* kUnread = "the command ended without reading a line";
 
 // null where a line is not JSON within the limits.
 ordered_json parsed(const std::string& line) {
@@ -107,8 +109,9 @@ void Command::stop() {
 std::string Command::exchange(const std::string& line, std::string& reply) {
   const auto until =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
-  const std::string late = fmt::format("no reply within {:g} s", seconds_), ended = "the command ended";
-  for (size_t sent = 0; sent < line.size();) {
+  const std::string late = fmt::format("no reply within {:g} s", seconds_);
+  size_t sent = 0;
+  while (sent < line.size()) {
     if (!ready(socket_, POLLOUT, until)) return late;
     const ssize_t n = send(socket_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
     if (n > 0) sent += static_cast<size_t>(n);
@@ -121,7 +124,9 @@ std::string Command::exchange(const std::string& line, std::string& reply) {
     char buffer[4096];
     const ssize_t n = recv(socket_, buffer, sizeof buffer, 0);
     if (n > 0) read_.append(buffer, static_cast<size_t>(n));
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return ended;
+    // With a line left unread the other end is closed by a reset.
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return kUnread;
+    if (n == 0) return sent < line.size() ? kUnread : kEnded;
   }
   reply = read_.substr(0, end);
   read_.erase(0, end + 1);
@@ -140,9 +145,16 @@ Command::Reply Command::ask(const ordered_json& line) {
     stop();  // which reply was meant for the question before is not known
     return {.error = kUnasked};
   }
-  if (child_ < 0) start();
+  const bool has_replied = child_ >= 0;
+  if (!has_replied) start();
   std::string text;
   Reply reply{.error = exchange(dumped(line), text)};
+  // Some programs reply to one line and end; that this one has may show only now. One that ends over a line has failed.
+  if (has_replied && reply.error == kUnread && read_.empty()) {
+    stop();
+    start();
+    reply.error = exchange(dumped(line), text);
+  }
   if (reply.error.empty()) {
     reply.object = parsed(text);
     if (!reply.object.is_object()) reply.error = "a reply that is not a JSON object: " + printable(text, 60);

@@ -4,9 +4,10 @@
 //                                               "secret", which comes back with the answer
 //   {"judge": {"messages": [...], "secret": ..., "answer": "5", "cut": false}}    -> {"reward": 1}
 //
-// Equal seeds should give equal problems, or a run that is resumed has other ones. A program that ends, is silent for
-// too long, writes what is not a reply or more than one line for a question is stopped with all that it started, and
-// started again for the next line.
+// Equal seeds should give equal problems, or a run that is resumed has other ones. A program may end after a reply: it
+// is started again for the next line. One that ends over a line that it has read, is silent for too long, writes what
+// is not a reply or more than one line for a question has failed: it is stopped with all that it started, and started
+// again for the next line.
 #pragma once
 #include <sys/types.h>
 

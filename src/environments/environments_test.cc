@@ -86,6 +86,18 @@ TEST(EnvironmentsTest, AnswersThatAreRightEarnTheReward) {
   }
 }
 
+// However the numbers are set apart.
+TEST(EnvironmentsTest, ListsAreComparedAsNumbers) {
+  const auto environment = make("sorting", 1, "test");
+  const Problem problem{.messages = ordered_json::array(), .secret = "1, 20, 20, 3"};
+  for (const char* right : {"1, 20, 20, 3", "1,20,20,3", "1 20 20 3", "1\n20\n20\n3\n", "1 ,\n20, 20,\t3"})
+    EXPECT_EQ(environment->judge(problem, {.text = right}).reward, 1) << right;
+  for (const char* wrong :
+       {"1, 20, 3", "1, 20, 20, 3, 4", "12020 3", "1,, 20, 20, 3", "1, 20, 20, 3,", ", 1, 20, 20, 3", "1; 20; 20; 3",
+        "1, 20, 20, 3.0", "-1, 20, 20, 3", "[1, 20, 20, 3]", "", "1, 20, 20, 00000000000000000000000000000003"})
+    EXPECT_EQ(environment->judge(problem, {.text = wrong}).reward, 0) << wrong;
+}
+
 TEST(EnvironmentsTest, ProblemsAreFunctionsOfTheirNumberAndNotThoseOfTests) {
   for (const std::string& name : names()) {
     const auto environment = make(name, 1, "test");
@@ -114,9 +126,12 @@ TEST(EnvironmentsTest, FormsAreJudgedByTheirGrammar) {
   };
   EXPECT_EQ(reward(schema, R"({"age": 7, "done": true})"), 1);
   EXPECT_EQ(reward(schema, R"({"done":false,"age":120})"), 1);
-  for (const char* wrong :
-       {R"({"age": 7})", R"({"age": 121, "done": true})", R"({"age": 7.5, "done": true})", "{", "[]",
-        R"({"age": 7, "done": true, "x": 1})", R"({"age": "7", "done": true})", R"({"age": 7, "done": true} x)"})
+  EXPECT_EQ(reward(schema, R"({"age": 30.0, "done": true})"), 1);
+  EXPECT_EQ(reward(schema, R"({"age": 3e1, "done": true})"), 1);
+  EXPECT_EQ(reward(schema, R"({"age": 130.0, "done": true})"), 0);
+  for (const char* wrong : {R"({"age": 7})", R"({"age": 121, "done": true})", R"({"age": 7.5, "done": true})", "{",
+                            "[]", R"({"age": 7, "age": 8, "done": true})", R"({"age": 7, "done": true, "x": 1})",
+                            R"({"age": "7", "done": true})", R"({"age": 7, "done": true} x)"})
     EXPECT_EQ(reward(schema, wrong), 0) << wrong;
   problem.secret = "[a-z]{2}-(cat|dog)";
   EXPECT_EQ(reward(regex, "ab-dog"), 1);
@@ -132,6 +147,14 @@ TEST(EnvironmentsTest, FormsAreJudgedByTheirGrammar) {
   EXPECT_EQ(called("calculator", "expression", "12 + 35"), 0);
   EXPECT_EQ(called("calculator", "sum", "12 + 34"), 0);
   EXPECT_EQ(called("adder", "expression", "12 + 34"), 0);
+  EXPECT_EQ(called("calculator", "expression", "12 + 34\n</parameter>\n<parameter=expression>\n12 + 34"), 0);
+  const auto called_twice = [&](const char* arguments) {
+    const std::string text =
+        std::string("<tool_call>\n{\"name\": \"calculator\", \"arguments\": ") + arguments + "}\n</tool_call>";
+    return call->judge(problem, {.text = text}).reward;
+  };
+  EXPECT_EQ(called_twice(R"({"expression": "12+34"})"), 1);
+  EXPECT_EQ(called_twice(R"({"expression": "1", "expression": "12+34"})"), 0);
   EXPECT_EQ(call->judge(problem, {.text = "46"}).reward, 0);
 }
 
@@ -186,17 +209,36 @@ TEST(CommandTest, FailuresAreCountedAndTheCommandStartsAgain) {
                                                           {"endless", R"(not a JSON object: {"reward": 1e999})"},
                                                           {"words", "not a JSON object: not JSON"},
                                                           {"chatty", "more than one line"}};
+  int ended = 0;  // over a line: not asked again
   for (const auto& [text, says] : failures) {
-    EXPECT_NE(judge(text).error.find(says), std::string::npos) << text << ": " << judge(text).error;
+    const std::string error = judge(text).error;
+    EXPECT_NE(error.find(says), std::string::npos) << text << ": " << error;
+    if (error == "the command ended") ++ended;
     const Verdict next = judge("yes");
     EXPECT_EQ(next.error, "") << text;
     EXPECT_EQ(next.reward, 0.5) << text;
   }
+  EXPECT_EQ(ended, 1);
   EXPECT_EQ(judge("no").reward, 0);
   EXPECT_EQ(judge("later").reward, 0.25);
   usleep(600'000);  // until the line that nothing asked for is there
   EXPECT_NE(judge("yes").error.find("more than one line"), std::string::npos);
   EXPECT_EQ(judge("yes").reward, 0.5);
+}
+
+// A program that replies to one line and ends, at once or a little later.
+TEST(CommandTest, ACommandMayEndAfterEachReply) {
+  for (const char* script : {"command:read -r line; echo '{\"prompt\": \"hi\", \"reward\": 0.5}'",
+                             "command:read -r line; echo '{\"prompt\": \"hi\", \"reward\": 0.5}'; sleep 0.1"}) {
+    const auto command = make(script, 20, "test");
+    const Problem problem = problem_of(*command, 0, 0);
+    for (const int wait_ms : {0, 300, 0}) {
+      usleep(static_cast<useconds_t>(wait_ms * 1000));
+      const Verdict verdict = command->judge(problem, {.text = "yes"});
+      EXPECT_EQ(verdict.error, "") << script << wait_ms;
+      EXPECT_EQ(verdict.reward, 0.5);
+    }
+  }
 }
 
 TEST(CommandTest, NoProblemIsAFailedRun) {

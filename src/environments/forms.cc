@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <functional>
+#include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "grammar/constraint.h"
 #include "grammar/json_schema.h"
@@ -51,7 +54,32 @@ constexpr Property kProperties[] = {
      R"({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2})"},
 };
 
+// JSON has one kind of number: 30.0 is an integer.
+void make_whole(ordered_json& value) {
+  constexpr double kExact = 0x1p53;
+  if (value.is_structured()) {
+    for (ordered_json& item : value) make_whole(item);
+  } else if (value.is_number_float()) {
+    const auto number = value.get<double>();
+    if (std::abs(number) <= kExact && std::trunc(number) == number) value = static_cast<int64_t>(number);
+  }
+}
+
 }  // namespace
+
+ordered_json object_of(const std::string& answer) {
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  bool repeated = false;
+  const ordered_json::parser_callback_t watch = [&](int, ordered_json::parse_event_t event, ordered_json& parsed) {
+    using Event = ordered_json::parse_event_t;
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key) repeated |= !keys.back().insert(parsed.get<std::string>()).second;
+    return true;
+  };
+  ordered_json value = ordered_json::parse(answer, watch, false);
+  return value.is_object() && !repeated ? value : ordered_json();
+}
 
 Problem schema_problem(Draw& draw, int64_t level) {
   ordered_json properties = ordered_json::object(), required = ordered_json::array();
@@ -72,8 +100,9 @@ Problem schema_problem(Draw& draw, int64_t level) {
 
 // The program has the properties in the order of the schema, the answer in any.
 double satisfies_schema(const Problem& problem, const std::string& answer) {
-  const ordered_json value = ordered_json::parse(answer, nullptr, false);
+  ordered_json value = object_of(answer);
   if (!value.is_object()) return 0;
+  make_whole(value);
   ordered_json ordered = ordered_json::object();
   for (const auto& [name, schema] : problem.secret["properties"].items()) {
     if (value.contains(name)) ordered[name] = value[name];

@@ -5,6 +5,10 @@
 
 namespace braid::environments {
 
+// The JSON of an answer, an object; null where it is not one, or where an object has a key twice, of which readers take
+// either.
+nlohmann::ordered_json object_of(const std::string& answer);
+
 // An object with one to three properties; the schema is the secret. In any order.
 Problem schema_problem(synth::Draw& draw, int64_t level);
 double satisfies_schema(const Problem& problem, const std::string& answer);

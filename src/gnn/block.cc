@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "gnn/edge_ops.h"
 #include "sys/check.h"
 
 namespace braid::gnn {
@@ -49,6 +50,7 @@ graph::Csr with_loops(const graph::Csr& in) {
 }  // namespace
 
 void add_edge_blocks(Block& block) {
+  check_edge_blocks(block.graph.edges(), block.rows());
   block.plain = edge_block(block.graph);
   block.looped = edge_block(graph::make_graph(with_loops(block.graph.in)));
   if (block.self_norm.empty()) return;

@@ -1,7 +1,11 @@
 #include "gnn/edge_ops.h"
 
+#include <limits>
+#include <string>
+
 #include "kernels/edge_softmax/edge_softmax.h"
 #include "kernels/sddmm/sddmm.h"
+#include "sys/error.h"
 
 namespace braid::gnn {
 namespace {
@@ -21,6 +25,15 @@ void sum_edges(Ctx& c, Tape& tape, const graph::Graph& graph, const Ref& value, 
 }
 
 }  // namespace
+
+void check_edge_blocks(int64_t edges, int64_t nodes) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (edges + nodes > kMost)
+    fail("graph.rewrites", {.what = "the graph has too many edges to number them with self-loops",
+                            .got = std::to_string(edges + nodes),
+                            .expected = fmt::format("at most {}", kMost),
+                            .hint = "rewrites that fuse a layer"});
+}
 
 Tensor gather(Run& run, const graph::Graph& graph, const Tensor& x, Side side, bool again) {
   const Tensor y(run.ctx.arena, DType::f32, {graph.edges(), x.dim(1)});

@@ -6,6 +6,9 @@
 
 namespace braid::gnn {
 
+// Error where edges and self-loops are more than 32-bit numbers can say.
+void check_edge_blocks(int64_t edges, int64_t nodes);
+
 // The rows of the senders of all edges, or of their receivers: x [cols or rows, D] -> [edges, D] F32.
 Tensor gather(Run& run, const graph::Graph& graph, const Tensor& x, Side side, bool again);
 

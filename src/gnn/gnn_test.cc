@@ -9,10 +9,12 @@
 
 #include "core/op_sweep.h"
 #include "core/ref.h"
+#include "gnn/edge_ops.h"
 #include "gnn/network.h"
 #include "graph/generate.h"
 #include "graph/sample.h"
 #include "kernels/spmm/spmm_ref.h"
+#include "support/error_of.h"
 #include "sys/parallel.h"
 
 namespace braid::gnn {
@@ -174,6 +176,13 @@ void expect_close(const std::vector<double>& got, const std::vector<double>& wan
 }
 
 // Both orders of product and aggregation: wider, and narrower, outputs than inputs.
+// Layers that are not fused number the edges, self-loops too.
+TEST(Layer, EdgesAreNumbersOf32Bits) {
+  EXPECT_EQ(support::error_of([] { check_edge_blocks((int64_t{1} << 31) - 8, 7); }), "");
+  EXPECT_NE(support::error_of([] { check_edge_blocks((int64_t{1} << 31) - 8, 8); }).find("too many edges"),
+            std::string::npos);
+}
+
 TEST(Layer, GcnNormalisesWithSelfLoops) {
   for (const auto& [in, out] : {std::pair<int64_t, int64_t>{3, 8}, {8, 3}}) {
     Layered l({.kind = Kind::gcn, .in = in, .out = out});

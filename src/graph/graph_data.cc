@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "graph/graph_numbers.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
 
@@ -198,6 +199,27 @@ GraphData graph_of(const std::vector<io::StoredTensor>& list, const std::string&
       fail(where, {.what = "has nothing to train on", .expected = "a graph with nodes, train = 1 and a known class"});
   }
   return data;
+}
+
+GraphNumbers numbers_of(const std::vector<io::StoredTensor>& list, const std::string& where) {
+  const Tensors tensors{list, where};
+  Csr csr = read_csr(tensors, 0);
+  remove_self_loops(csr);
+  GraphNumbers numbers{.nodes = csr.rows, .edges = csr.edges()};
+  if (tensors.find("x")) numbers.features = tensors.need("x", DType::f32, 2).dim(1);
+  if (tensors.find("y")) {
+    for (const int64_t y : tensors.integers("y")) {
+      limit(where, "classes", y, kMostClasses - 1);
+      numbers.classes = std::max(numbers.classes, y + 1);
+    }
+  }
+  return numbers;
+}
+
+GraphNumbers read_numbers(const std::filesystem::path& path) {
+  const sys::MappedFile file(path);
+  const std::string where = printable(path.string());
+  return numbers_of(io::parse_safetensors(file.bytes(), where), where);
 }
 
 GraphData read_graph(const std::filesystem::path& path, Task task) {

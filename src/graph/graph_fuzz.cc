@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/graph_data.h"
+#include "graph/graph_numbers.h"
 #include "graph/read_text.h"
 #include "sys/check.h"
 #include "sys/error.h"
@@ -37,6 +38,14 @@ void expect_read(const std::vector<io::StoredTensor>& tensors, graph::Task task)
   }
 }
 
+void expect_numbers(const std::vector<io::StoredTensor>& tensors) {
+  try {
+    const graph::GraphNumbers read = graph::numbers_of(tensors, "input");
+    CHECK(read.nodes > 0 && read.edges >= 0 && read.classes >= 0, "{} nodes", read.nodes);
+  } catch (const Error&) {
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -48,6 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const auto tensors = io::parse_safetensors(std::as_bytes(std::span(data, size)), "input");
       for (const graph::Task task : {graph::Task::node, graph::Task::edge, graph::Task::graph})
         expect_read(tensors, task);
+      expect_numbers(tensors);
     } else {
       expect_sound(graph::parse_edge_list(text, "input", size % 2 == 0).csr);
     }

@@ -344,6 +344,11 @@ TEST(Sample, DrawsEdgesOfTheGraph) {
     changed += edges_of(later, later.blocks[1], i) != edges_of(other, other.blocks[1], i) ? 1 : 0;
   }
   EXPECT_GT(changed, 10);
+  // Layers draw for themselves: receivers of the last are the first of the one before it.
+  int64_t others = 0;
+  for (int64_t i = 0; i < 40; ++i)
+    others += edges_of(sample, sample.blocks[0], i) != edges_of(sample, sample.blocks[1], i) ? 1 : 0;
+  EXPECT_GT(others, 10);
 }
 
 }  // namespace

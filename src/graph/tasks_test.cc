@@ -10,6 +10,7 @@
 
 #include "graph/batch.h"
 #include "graph/generate_tasks.h"
+#include "graph/graph_numbers.h"
 #include "graph/graph_write.h"
 #include "support/error_of.h"
 #include "support/folder.h"
@@ -117,6 +118,24 @@ TEST(TwoTypes, AreWrittenAndRead) {
   EXPECT_EQ(read.x_dst, data.x_dst);
   EXPECT_NE(support::error_of([&] { read_graph(folder.path() / "g.safetensors"); }).find("names a node that"),
             std::string::npos);
+}
+
+// Edges alone are enough for a plan; what else a file has is read as its numbers.
+TEST(PlannedGraphs, NeedEdgesAlone) {
+  const std::vector<int64_t> rowptr = {0, 1, 3, 3}, col = {1, 0, 1}, y = {0, 4, -1};
+  std::vector<io::StoredTensor> tensors = {{"col", view_of(col.data(), {3})}, {"rowptr", view_of(rowptr.data(), {4})}};
+  EXPECT_NE(support::error_of([&] { graph_of(tensors, "file"); }), "");
+  const GraphNumbers bare = numbers_of(tensors, "file");
+  EXPECT_EQ(bare.nodes, 3);
+  EXPECT_EQ(bare.edges, 2);  // of three one is a loop
+  EXPECT_EQ(bare.features, 0);
+  EXPECT_EQ(bare.classes, 0);
+  const std::vector<float> x(6, 1);
+  tensors.push_back({"x", view_of(x.data(), {3, 2})});
+  tensors.push_back({"y", view_of(y.data(), {3})});
+  const GraphNumbers whole = numbers_of(tensors, "file");
+  EXPECT_EQ(whole.features, 2);
+  EXPECT_EQ(whole.classes, 5);
 }
 
 TEST(TwoTypes, EdgesPreferTheirClass) {

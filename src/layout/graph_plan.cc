@@ -41,7 +41,37 @@ LayerParts parts_of(const GraphTask& task, const gnn::GridShape& shape, int64_t 
   return p;
 }
 
+// The counts of `n` that the ranks of an axis have (share_of).
+std::vector<GraphVector> counts_of(int64_t n, int64_t ranks) {
+  const int64_t more = n % ranks;
+  std::vector<GraphVector> counts;
+  if (more > 0) counts.push_back({num(n / ranks + 1), num(more) / num(ranks)});
+  counts.push_back({num(n / ranks), num(ranks - more) / num(ranks)});
+  return counts;
+}
+
+// Vectors of so many elements of `bytes` each, over the ranks of two axes.
+std::vector<GraphVector> vectors_of(double bytes, const std::vector<GraphVector>& a,
+                                    const std::vector<GraphVector>& b = {{1, 1}}) {
+  std::vector<GraphVector> vectors;
+  for (const GraphVector& i : a) {
+    for (const GraphVector& j : b) vectors.push_back({bytes * i.bytes * j.bytes, i.share * j.share});
+  }
+  return vectors;
+}
+
+template <class Of>
+double mean_over(const GraphCall& call, const Of& of) {
+  double sum = 0;
+  for (const GraphVector& v : call.vectors) sum += v.share * of(v.bytes);
+  return sum;
+}
+
 }  // namespace
+
+double GraphCall::bytes() const {
+  return mean_over(*this, [](double bytes) { return bytes; });
+}
 
 gnn::NetworkSpec GraphTask::network() const {
   return {.kind = gnn::Kind::gcn, .layers = layers, .features = features, .hidden = hidden, .classes = classes};
@@ -65,35 +95,40 @@ std::vector<GraphCall> graph_calls(const GraphTask& task, const gnn::GridShape& 
   const double operand = task.bf16 ? 2 : 4;
   std::vector<GraphCall> forward, backward;
   for (int64_t i = 0; i < task.layers; ++i) {
-    const LayerParts p = parts_of(task, shape, i);
+    const gnn::LayerSpec spec = gnn::layers_of(task.network())[static_cast<size_t>(i)];
+    const gnn::GridRoles<int64_t> ranks = gnn::roles_of(shape, i);
     const Axes axes = axes_of(i);
-    if (i == 0) forward.push_back({Op::all_gather, axes.depth, operand * p.h});
-    forward.push_back({Op::all_reduce, axes.outer, kSum * p.s});
-    forward.push_back({Op::all_gather, axes.depth, operand * p.w});
-    forward.push_back({Op::all_reduce, axes.inner, kSum * p.y});
+    const auto rows = counts_of(task.nodes, ranks.depth), cols = counts_of(task.nodes, ranks.outer),
+               in = counts_of(spec.in, ranks.inner), out = counts_of(spec.out, ranks.outer);
+    if (i == 0) forward.push_back({Op::all_gather, axes.depth, vectors_of(operand, cols, in)});
+    forward.push_back({Op::all_reduce, axes.outer, vectors_of(kSum, rows, in)});
+    forward.push_back({Op::all_gather, axes.depth, vectors_of(operand, out, in)});
+    forward.push_back({Op::all_reduce, axes.inner, vectors_of(kSum, rows, out)});
     // From the last layer to the first.
-    std::vector<GraphCall> own = {{Op::all_reduce, axes.depth, kSum * p.out},
-                                  {Op::reduce_scatter, axes.depth, kSum * p.w}};
+    std::vector<GraphCall> own = {{Op::all_reduce, axes.depth, vectors_of(kSum, out)},
+                                  {Op::reduce_scatter, axes.depth, vectors_of(kSum, out, in)}};
     if (i > 0) {
-      own.push_back({Op::all_reduce, axes.outer, kSum * p.s});
-      own.push_back({Op::all_reduce, axes.depth, kSum * p.h});
+      own.push_back({Op::all_reduce, axes.outer, vectors_of(kSum, rows, in)});
+      own.push_back({Op::all_reduce, axes.depth, vectors_of(kSum, cols, in)});
     }
     backward.insert(backward.begin(), own.begin(), own.end());
     if (i + 1 < task.layers) continue;
     // The loss: largest logits; three sums a row; two sums of all rows in FP64.
-    forward.push_back({Op::all_reduce, axes.outer, kSum * p.rows});
-    forward.push_back({Op::all_reduce, axes.outer, 3 * kSum * p.rows});
-    forward.push_back({Op::all_gather, axes.depth, 16 * p.depth});
+    forward.push_back({Op::all_reduce, axes.outer, vectors_of(kSum, rows)});
+    forward.push_back({Op::all_reduce, axes.outer, vectors_of(3 * kSum, rows)});
+    forward.push_back({Op::all_gather, axes.depth, {{16 * num(ranks.depth), 1}}});
   }
   forward.insert(forward.end(), backward.begin(), backward.end());
   return forward;
 }
 
-double bytes_sent(const GraphCall& call, int64_t ranks) {
-  const double n = call.bytes, p = num(ranks);
+namespace {
+
+double bytes_sent(Op op, double n, int64_t ranks) {
+  const double p = num(ranks);
   const auto core = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(ranks)));
   const double lent = num(ranks - core);  // ranks that lend their vector to another
-  switch (call.op) {
+  switch (op) {
     case Op::all_reduce:
       if (n > 32 << 10) return 2 * (p - 1) / p * n;
       return (2 * lent + num(core) * std::log2(num(core))) * n / p;
@@ -103,6 +138,12 @@ double bytes_sent(const GraphCall& call, int64_t ranks) {
     default:
       return (p - 1) / p * n;
   }
+}
+
+}  // namespace
+
+double bytes_sent(const GraphCall& call, int64_t ranks) {
+  return mean_over(call, [&](double bytes) { return bytes_sent(call.op, bytes, ranks); });
 }
 
 std::vector<gnn::GridShape> graph_shapes(const GraphTask& task) {
@@ -179,7 +220,8 @@ GraphCost graph_cost(const GraphTask& task, const Machine& machine, const gnn::G
     const comm::Groups group = group_of(shape, call.axis);
     const auto axis = static_cast<size_t>(call.axis);
     cost.bytes[axis] += bytes_sent(call, group.size);
-    cost.seconds[axis] += seconds_of({.op = call.op, .bytes = call.bytes}, group, machine.links);
+    cost.seconds[axis] += mean_over(
+        call, [&](double bytes) { return seconds_of({.op = call.op, .bytes = bytes}, group, machine.links); });
   }
   for (const double seconds : cost.seconds) cost.sent += seconds;
   cost.step = cost.aggregate + cost.products + cost.rest + cost.sent;
@@ -202,7 +244,7 @@ std::vector<GraphCost> graph_plans(const GraphTask& task, const Machine& machine
 double graph_step_replayed(const GraphTask& task, const GraphCost& cost, Replay& replay) {
   double sum = cost.aggregate + cost.products + cost.rest;
   for (const GraphCall& call : graph_calls(task, cost.shape))
-    sum += replay.seconds({.op = call.op, .bytes = call.bytes}, group_of(cost.shape, call.axis));
+    sum += replay.seconds({.op = call.op, .bytes = call.bytes()}, group_of(cost.shape, call.axis));
   return sum;
 }
 

@@ -28,16 +28,23 @@ struct GraphTask {
 enum class GraphAxis : uint8_t { x, y, z };
 constexpr int kGraphAxes = 3;
 
+// The vector of some of the groups of an axis: where nodes and channels do not divide evenly, those of others are a row
+// or a column longer, which may be sent by another algorithm.
+struct GraphVector {
+  double bytes = 0, share = 1;  // of the groups
+};
 struct GraphCall {
   comm::Op op = comm::Op::all_reduce;
   GraphAxis axis = GraphAxis::x;
-  double bytes = 0;  // of the whole vector
+  std::vector<GraphVector> vectors{};  // at most four
+
+  double bytes() const;  // of the whole vector, in the mean over groups
 };
 // The ranks of an axis: consecutive ranks are y, then x, then z.
 comm::Groups group_of(const gnn::GridShape& shape, GraphAxis axis);
 // In order.
 std::vector<GraphCall> graph_calls(const GraphTask& task, const gnn::GridShape& shape);
-// What a rank sends in a call within a node, in the mean over its group: the algorithms that comm chooses, exactly.
+// What a rank sends in a call within a node, in the mean over all: the algorithms that comm chooses, exactly.
 double bytes_sent(const GraphCall& call, int64_t ranks);
 
 // Of a rank; activations and working set are an estimate of what is alive at once.
@@ -60,7 +67,7 @@ std::vector<gnn::GridShape> graph_shapes(const GraphTask& task);
 GraphCost graph_cost(const GraphTask& task, const Machine& machine, const gnn::GridShape& shape);
 // Of all shapes: those that fit first, fastest first. Error when the network allows none.
 std::vector<GraphCost> graph_plans(const GraphTask& task, const Machine& machine);
-// The same step with its calls played in virtual time.
+// The same step with its calls played in virtual time, each with the mean of its vectors.
 double graph_step_replayed(const GraphTask& task, const GraphCost& cost, Replay& replay);
 
 // Published graphs, whose numbers are those of their sources.

@@ -84,6 +84,12 @@ TEST_F(GraphTraffic, IsThatOfThePlanOnSixtyFourRanks) {
   for (const gnn::GridShape& shape : {gnn::GridShape{4, 4, 4}, {1, 1, 64}, {2, 8, 4}}) expect_bytes(shape);
 }
 
+// Of 129 nodes half of the ranks have 65, whose rows of 128 channels are 33,280 bytes: more than a short vector has.
+TEST_F(GraphTraffic, IsThatOfThePlanWhereGroupsDiffer) {
+  make({.nodes = 129, .features = 128, .classes = 8, .hidden = 16, .ranks = 8});
+  expect_bytes({4, 1, 2});
+}
+
 GraphTask published(const char* name, int64_t ranks) {
   for (const PublishedGraph& g : published_graphs()) {
     if (g.name != std::string(name)) continue;

@@ -222,6 +222,7 @@ Param CutSource::cut(const nn::ParamRequest& request) {
   if (const auto scale = keep_.norm_scale.find(request.name); scale != keep_.norm_scale.end()) {
     for (size_t i = 0; i < scale->second.size(); ++i) to.as<float>()[i] *= scale->second[i];
   }
+  if (keep_.reset_router_bias && request.role == ParamRole::router_bias && to.count() < from.count()) fill(to, 0);
   Param p = request.param(dense_weight(to));
   p.name = whole.name;
   return p;

@@ -30,6 +30,8 @@ struct Keep {
   std::vector<int64_t> hidden{}, layers{};
   std::map<int, LayerKeep> of_layer{};                     // by layer of the whole model
   std::map<std::string, std::vector<float>> norm_scale{};  // of the weights that stay, by name
+  // Routers that lose experts start to balance the others anew: the bias that selects had balanced all of them.
+  bool reset_router_bias = false;
 };
 
 std::vector<int64_t> in_place(int64_t n);  // 0, 1, ...: all units as they are

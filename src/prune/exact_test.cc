@@ -299,6 +299,32 @@ TEST_P(Exact, ZeroUnitsAreNotMissed) {
               !std::filesystem::exists(s.path.folder / "generation_config.json"));
 }
 
+// Routers that lose experts balance the others anew, if asked; those that lose none keep what they have.
+TEST(Choice, TheBiasOfRoutersThatLoseExpertsIsReset) {
+  Subject s(support::data("hf/nemotron-h-latent-mtp"));
+  s.scores = random_scores(s.config, 5);
+  const auto nonzero = [&](const Sizes& sizes, bool reset) {
+    Keep keep = choose(s.config, *s.layouts, sizes, s.scores);
+    keep.reset_router_bias = reset;
+    const auto child = cut_model(s.config, *s.layouts, keep, sizes, *s.zeroed);
+    CutSource source(*s.zeroed, *s.layouts, keep, s.store);
+    int64_t values = 0, routers = 0;
+    for (const models::TensorSpec& spec : models::inventory(child->config())) {
+      if (spec.role != ParamRole::router_bias) continue;
+      const Param bias = source.cut(spec);
+      for (int64_t i = 0; i < bias.value.codes.count(); ++i) values += element(bias.value.codes, i) != 0;
+      ++routers;
+    }
+    EXPECT_GT(routers, 0);
+    return values;
+  };
+  Sizes fewer;
+  fewer[Axis::experts] = 8;
+  EXPECT_EQ(nonzero(fewer, true), 0);
+  EXPECT_GT(nonzero(fewer, false), 0);
+  EXPECT_GT(nonzero({}, true), 0);
+}
+
 // Even where one group has all the best heads.
 TEST(Choice, MambaHeadsAreRankedInsideTheirGroups) {
   Subject s(support::data("hf/nemotron-h-latent-mtp"));  // 8 heads in 2 groups

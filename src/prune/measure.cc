@@ -10,6 +10,7 @@
 #include "nn/observer.h"
 #include "prune/row_pass.h"
 #include "sys/error.h"
+#include "sys/interrupt.h"
 
 namespace braid::prune {
 namespace {
@@ -281,15 +282,17 @@ Scores measured_scores(models::Model& model, std::span<const data::Batch> rows, 
   return watch.scores();
 }
 
-double mean_loss(models::Model& model, std::span<const data::Batch> rows, int threads) {
+double mean_loss(models::Model& model, std::span<const data::Batch> rows, int threads, const Progress& progress) {
   Arena arena;
   Ctx ctx{.arena = arena, .threads = threads};
   const RowPass pass{.ctx = ctx};
   double sum = 0;
   int64_t targets = 0;
-  for (const data::Batch& row : rows) {
+  for (int64_t i = 0; i < std::ssize(rows); ++i) {
+    const data::Batch& row = rows[static_cast<size_t>(i)];
     sum += pass(model, row, 1, false).main;
     targets += row.trained;
+    if (!progress(i + 1) && i + 1 < std::ssize(rows)) throw sys::Interrupted();
   }
   const double mean = sum / static_cast<double>(targets);
   if (!std::isfinite(mean))

@@ -37,7 +37,8 @@ Scores measured_scores(models::Model& model, std::span<const data::Batch> rows, 
 Scores taylor_scores(const io::ModelPath& path, std::span<const data::Batch> rows, int threads,
                      const Progress& progress);
 
-// Mean loss of the targets, without the prediction block's.
-double mean_loss(models::Model& model, std::span<const data::Batch> rows, int threads);
+// Mean loss of the targets, without the prediction block's. Interrupted (sys/interrupt.h) if `progress` returns false:
+// of some of the rows it would be another number.
+double mean_loss(models::Model& model, std::span<const data::Batch> rows, int threads, const Progress& progress);
 
 }  // namespace braid::prune

@@ -13,6 +13,7 @@
 #include "prune/measure.h"
 #include "prune/whole.h"
 #include "sys/error.h"
+#include "sys/interrupt.h"
 
 namespace braid::prune {
 namespace {
@@ -33,7 +34,7 @@ class Nester {
     order_ = order_of(whole_.config(), whole_.scores());
     const CostModel costs(whole_.config(), order_.layers);
     Candidate all{.cost = costs.of({}), .bytes = stored_bytes(path_.weights)};
-    all.loss = mean_loss(*whole_.model(), whole_.quick(), threads());
+    all.loss = quick_loss(*whole_.model(), whole_.quick(), threads());
     Nested nested{.measure = options_.measure == Measure::active ? "active" : "params"};
     Candidate base = all;
     for (const Budget& wanted : options_.budgets) {
@@ -46,18 +47,19 @@ class Nester {
       Budget& found = nested.budgets.emplace_back(budget_of(whole_.config(), whole_.layouts(), keep, base.sizes));
       found.name = wanted.name;
       found.share = wanted.share;
-      report.models.push_back({found, base.cost, mean_loss(*cut(base.sizes), whole_.rows(), threads())});
+      report.models.push_back({found, base.cost, loss_of(*cut(base.sizes))});
     }
     if (!write(out, nested)) return report;
-    report.parent_loss = mean_loss(*whole_.model(), whole_.rows(), threads());
+    report.parent_loss = loss_of(*whole_.model());
     const io::ModelPath written{.name = out.string(), .folder = out, .weights = out};
-    report.nested_loss = mean_loss(*models::load_model(written), whole_.rows(), threads());
+    report.nested_loss = loss_of(*models::load_model(written));
     report.whole = true;
     return report;
   }
 
  private:
   int threads() const { return options_.prune.threads; }
+  double loss_of(models::Model& model) { return staged_loss(model, whole_.rows(), threads(), stage_); }
   Keep keep_for(const Sizes& sizes) const {
     Keep keep = first_of(whole_.config(), order_, sizes);
     scale_norms(whole_.config(), whole_.layouts(), whole_.scores(), keep);
@@ -85,7 +87,7 @@ class Nester {
                          .got = fmt::format("{:.4f} of the whole", of(base) / of(all)),
                          .expected = "budgets further apart"});
     const Trials trials{
-        .loss = [this](const Sizes& sizes) { return mean_loss(*cut(sizes), whole_.quick(), threads()); },
+        .loss = [this](const Sizes& sizes) { return quick_loss(*cut(sizes), whole_.quick(), threads()); },
         .tokens_s = [](const Sizes&) { return 0.0; }};
     return search(ranges, base, costs,
                   {.target = target,
@@ -145,7 +147,11 @@ NestReport nest_model(const io::ModelPath& model, const data::DataSpec& data, co
   io::need_folder(model);
   io::check_new_model(out);
   io::check_parent(out);
-  return Nester(model, data, options, stage).run(out);
+  try {
+    return Nester(model, data, options, stage).run(out);
+  } catch (const sys::Interrupted&) {
+    return {};
+  }
 }
 
 SliceReport slice_model(const io::ModelPath& nested, const std::string& budget, const std::filesystem::path& out,

@@ -25,7 +25,7 @@ struct NestedModel {
   double loss = 0;  // on all samples
 };
 struct NestReport {
-  bool whole = false;      // false: stopped by `progress`, and nothing was written
+  bool whole = false;      // false: stopped by `progress`; nothing was written, unless losses alone were left
   double parent_loss = 0;  // on all samples
   double nested_loss = 0;  // the same, by the folder as it was written
   std::vector<NestedModel> models{};

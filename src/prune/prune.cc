@@ -14,6 +14,7 @@
 #include "prune/cut_model.h"
 #include "prune/whole.h"
 #include "sys/error.h"
+#include "sys/interrupt.h"
 
 namespace braid::prune {
 namespace {
@@ -63,10 +64,10 @@ class Pruner {
     });
     Candidate whole{.cost = costs.of({})};
     whole.bytes = stored_bytes(path_.weights);
-    whole.loss = mean_loss(*whole_.model(), whole_.quick(), options_.threads);
+    whole.loss = quick_loss(*whole_.model(), whole_.quick(), options_.threads);
     whole.tokens_s = decode_rate(whole_.model(), options_.threads);
     const Trials trials{
-        .loss = [this](const Sizes& sizes) { return mean_loss(*cut(sizes), whole_.quick(), options_.threads); },
+        .loss = [this](const Sizes& sizes) { return quick_loss(*cut(sizes), whole_.quick(), options_.threads); },
         .tokens_s = [this](const Sizes& sizes) { return decode_rate(cut(sizes), options_.threads); },
         .bytes = [&bytes](const Sizes& sizes) { return bytes.of(sizes); }};
     report.found = search(whole_.ranges(), whole, costs,
@@ -76,16 +77,20 @@ class Pruner {
     if (report.found.tried.empty()) return report;
     report.child = shown(report.found.tried[0]);
     if (!whole_.write(keep(report.child.candidate.sizes), report.child.candidate.sizes, out)) return report;
-    report.parent_loss = mean_loss(*whole_.model(), whole_.rows(), options_.threads);
+    report.parent_loss = staged_loss(*whole_.model(), whole_.rows(), options_.threads, stage_);
     const io::ModelPath written{.name = out.string(), .folder = out, .weights = out};
-    report.child_loss = mean_loss(*models::load_model(written), whole_.rows(), options_.threads);
+    report.child_loss = staged_loss(*models::load_model(written), whole_.rows(), options_.threads, stage_);
     report.child.candidate.bytes = stored_bytes(out);
     report.whole = true;
     return report;
   }
 
  private:
-  Keep keep(const Sizes& sizes) const { return choose(whole_.config(), whole_.layouts(), sizes, whole_.scores()); }
+  Keep keep(const Sizes& sizes) const {
+    Keep keep = choose(whole_.config(), whole_.layouts(), sizes, whole_.scores());
+    keep.reset_router_bias = options_.reset_router_bias;
+    return keep;
+  }
   std::shared_ptr<models::Model> cut(const Sizes& sizes) {
     return cut_model(whole_.config(), whole_.layouts(), keep(sizes), sizes, whole_.files());
   }
@@ -112,6 +117,14 @@ int64_t stored_bytes(const std::filesystem::path& weights) {
   int64_t bytes = 0;
   for (const io::StoredTensor& t : file.tensors()) bytes += t.view.bytes();
   return bytes;
+}
+
+double staged_loss(models::Model& model, std::span<const data::Batch> rows, int threads, const Stage& stage) {
+  return mean_loss(model, rows, threads, [&](int64_t done) { return stage("measuring loss", done, std::ssize(rows)); });
+}
+
+double quick_loss(models::Model& model, std::span<const data::Batch> rows, int threads) {
+  return mean_loss(model, rows, threads, [](int64_t) { return sys::caught_signal() == 0; });
 }
 
 std::vector<data::Batch> read_rows(const data::DataSpec& spec, const io::ModelPath& model, const Config& config,
@@ -154,7 +167,11 @@ Report prune_model(const io::ModelPath& model, const data::DataSpec& data, const
   io::need_folder(model);
   io::check_new_model(out);
   io::check_parent(out);
-  return Pruner(model, data, options, stage).run(out);
+  try {
+    return Pruner(model, data, options, stage).run(out);
+  } catch (const sys::Interrupted&) {
+    return {};
+  }
 }
 
 }  // namespace braid::prune

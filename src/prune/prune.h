@@ -23,6 +23,7 @@ struct Options {
   std::string axes{};  // as parse_axes reads it
   ScoreKind score = ScoreKind::minitron;
   Floors floors{};
+  bool reset_router_bias = true;         // of routers that lose experts
   int64_t samples = 1024, length = 512;  // rows of calibration data, and their tokens at most
   int64_t quick = 16;                    // rows on which candidates are compared
   int64_t candidates = 8;
@@ -38,7 +39,7 @@ struct Shown {
 };
 
 struct Report {
-  bool whole = false;  // false: stopped by `progress`, and nothing was written
+  bool whole = false;  // false: stopped by `progress`; nothing was written, unless only losses were left to measure
   Shown parent{}, child{};
   double parent_loss = 0, child_loss = 0;  // on all samples; the child's by the folder as it was written
   Sizes full{};
@@ -49,6 +50,11 @@ struct Report {
 
 // `stage` is told what is being done, how much of it is done, and of how much; if it returns false the work stops.
 using Stage = std::function<bool(const char*, int64_t, int64_t)>;
+
+// Of rows that take long, shown as a stage; of the few on which candidates are compared, within another stage, where a
+// signal alone stops it. Both throw sys::Interrupted.
+double staged_loss(models::Model& model, std::span<const data::Batch> rows, int threads, const Stage& stage);
+double quick_loss(models::Model& model, std::span<const data::Batch> rows, int threads);
 
 // The first `samples` rows that have a target, each by itself. Error when they have too few targets.
 std::vector<data::Batch> read_rows(const data::DataSpec& spec, const io::ModelPath& model, const models::Config& config,

@@ -18,6 +18,7 @@
 #include "prune/row_pass.h"
 #include "sys/check.h"
 #include "sys/error.h"
+#include "sys/interrupt.h"
 
 namespace braid::prune {
 namespace {
@@ -41,9 +42,9 @@ class Sparsifier {
     const auto model = whole_model(config_, *folder_.source);
     if (options_.score == WeightScore::activations && !measure(*model)) return std::move(report_);
     if (!write(out)) return std::move(report_);
-    report_.parent_loss = mean_loss(*model, rows_, options_.threads);
+    report_.parent_loss = staged_loss(*model, rows_, options_.threads, stage_);
     const io::ModelPath written{.name = out.string(), .folder = out, .weights = out};
-    report_.child_loss = mean_loss(*models::load_model(written), rows_, options_.threads);
+    report_.child_loss = staged_loss(*models::load_model(written), rows_, options_.threads, stage_);
     for (const auto& [role, group] : groups_) report_.groups.push_back(group);
     report_.whole = true;
     return std::move(report_);
@@ -207,7 +208,11 @@ SparseReport sparsify_model(const io::ModelPath& model, const data::DataSpec& da
   io::need_folder(model);
   io::check_new_model(out);
   io::check_parent(out);
-  return Sparsifier(model, data, options, stage).run(out);
+  try {
+    return Sparsifier(model, data, options, stage).run(out);
+  } catch (const sys::Interrupted&) {
+    return {};
+  }
 }
 
 }  // namespace braid::prune

@@ -37,7 +37,7 @@ struct SparseGroup {
 };
 
 struct SparseReport {
-  bool whole = false;  // false: stopped by `stage`, and nothing was written
+  bool whole = false;  // false: stopped by `stage`; nothing was written, unless losses alone were left
   std::vector<SparseGroup> groups{};
   std::vector<std::string> misfits{};  // matrices that the pattern does not fit, and stayed: "name: why"
   int64_t params = 0;                  // of the model

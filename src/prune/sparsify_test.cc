@@ -36,6 +36,16 @@ class SparsifyTest : public models::FolderTest {
     return sparsify_model(io::find_model((folder_ / "model").string()), ids(), folder_ / out, options,
                           [](const char*, int64_t, int64_t) { return true; });
   }
+  // Whether it came to its end, when a signal comes at a stage.
+  bool prune_until(const char* stopped, const std::string& out) const {
+    const auto stage = [&](const char* name, int64_t, int64_t) { return std::string(name) != stopped; };
+    return sparsify_model(io::find_model((folder_ / "model").string()), ids(), folder_ / out,
+                          {.spec = {.pattern = masks::Pattern::unstructured, .density = 0.5},
+                           .score = WeightScore::magnitude,
+                           .samples = 4},
+                          stage)
+        .whole;
+  }
   // A folder with these tensors, random values a function of their places; the first of `infinite` is that.
   void make(const nlohmann::json& config, const std::vector<io::TensorSpec>& specs,
             const std::string& infinite = "") const {
@@ -70,6 +80,15 @@ TEST_F(SparsifyTest, InputsThatAreNotFiniteAreNamed) {
   EXPECT_NE(support::error_of([&] { prune(options, "out"); }).find("are not finite on the calibration data"),
             std::string::npos);
   EXPECT_FALSE(fs::exists(folder_ / "out" / "config.json"));
+}
+
+TEST_F(SparsifyTest, ASignalStopsTheLosses) {
+  const nlohmann::json config = models::hybrid();
+  std::vector<io::TensorSpec> specs;
+  for (const models::TensorSpec& t : inventory(models::read(config))) specs.push_back({t.name, DType::bf16, t.shape});
+  make(config, specs);
+  EXPECT_FALSE(prune_until("measuring loss", "stopped"));
+  EXPECT_TRUE(prune_until("nothing", "whole"));
 }
 
 // Experts of one matrix, as values of a stack and each as a tensor.

@@ -44,6 +44,18 @@ ordered_json read_choices() {
 
 }  // namespace
 
+// FNV-1a of the names, each with its end, folded to 32 bits.
+uint64_t mark_of(std::span<const Way> ways) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const Way& way : ways) {
+    for (const char* at = way.name;; ++at) {
+      hash = (hash ^ static_cast<unsigned char>(*at)) * 0x100000001b3;
+      if (*at == '\0') break;
+    }
+  }
+  return (hash ^ hash >> 32) & 0xffffffff;
+}
+
 const Way* remembered(const std::string& key) {
   const ordered_json all = read_choices();
   const auto here = all.find(machine_key());

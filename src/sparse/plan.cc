@@ -40,7 +40,8 @@ bool Plan::packs(const SpmmFwd& op, bool constant) const {
 }
 
 std::string Plan::key_of(const Ctx& ctx, const SpmmFwd& op, bool packs) const {
-  return fmt::format("{:016x} width {} {}{}{}{} {} threads", fingerprint_, op.y.dim(1),
+  static const uint64_t kWaysMark = mark_of(ways());
+  return fmt::format("{:016x} of {:08x} width {} {}{}{}{} {} threads", fingerprint_, kWaysMark, op.y.dim(1),
                      name_of(op.x ? op.x.dtype : DType::f32), op.edge ? " edges" : "", picks(op.reduce) ? " max" : "",
                      packs ? "" : " unpacked", ctx.threads);
 }

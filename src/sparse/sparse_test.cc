@@ -162,6 +162,17 @@ TEST(Choices, AreKeptAndForeignFilesAreIgnored) {
   EXPECT_EQ(remembered("key"), nullptr);
 }
 
+// A build with other ways measures anew.
+TEST(Choices, AreOfATableOfWays) {
+  std::vector<Way> table(ways().begin(), ways().end());
+  const uint64_t mark = mark_of(table);
+  EXPECT_EQ(mark_of(ways()), mark);
+  std::swap(table[0].name, table[1].name);
+  EXPECT_NE(mark_of(table), mark);
+  table.assign(ways().begin(), ways().end() - 1);
+  EXPECT_NE(mark_of(table), mark);
+}
+
 // All calls of a plan, those that measure, those after and those of the next run, have the bits of the plain way.
 TEST(Plan, ChangesNoBitAndRemembersLargeGraphs) {
   const CacheFolder folder;

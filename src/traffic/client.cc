@@ -7,8 +7,10 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "sys/error.h"
@@ -94,18 +96,39 @@ class Sender {
     client.set_read_timeout(600);
     client.set_keep_alive(true);
     if (!target_.key.empty()) client.set_bearer_token_auth(target_.key);
-    for (size_t i = next_++; i < prompts_.size() && !stop_; i = next_++) {
-      std::this_thread::sleep_until(
-          began_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(due_[i])));
+    if (!enter(client)) return;
+    for (size_t i = next_++; i < prompts_.size() && wait_until(due_[i]); i = next_++) {
       samples_[i] = send(client, prompts_[i]);
       ++ended_;
     }
+    leave(client);
   }
   int64_t ended() const { return ended_; }
-  void stop() { stop_ = true; }
+  // Requests that are due later are not sent, and the connections of the others end, however long a server is silent.
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    waits_.notify_all();
+    for (httplib::Client* client : clients_) client->stop();
+  }
   std::vector<Sample> take() { return std::move(samples_); }
 
  private:
+  bool enter(httplib::Client& client) {
+    const std::lock_guard lock(mutex_);
+    if (!stop_) clients_.insert(&client);
+    return !stop_;
+  }
+  void leave(httplib::Client& client) {
+    const std::lock_guard lock(mutex_);
+    clients_.erase(&client);
+  }
+  // False: stopped.
+  bool wait_until(double due) {
+    std::unique_lock lock(mutex_);
+    const auto at = began_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(due));
+    return !waits_.wait_until(lock, at, [&] { return stop_.load(); });
+  }
   double now() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
 
   Sample send(httplib::Client& client, const Prompt& prompt) {
@@ -147,6 +170,9 @@ class Sender {
   std::atomic<size_t> next_ = 0;
   std::atomic<int64_t> ended_ = 0;
   std::atomic<bool> stop_ = false;
+  std::mutex mutex_;
+  std::condition_variable waits_;
+  std::set<httplib::Client*> clients_;  // of the threads that work
 };
 
 }  // namespace

@@ -36,7 +36,8 @@ struct Sample {
   std::string error{};  // empty: the answer is whole
 };
 
-// `progress` receives the number of requests that have ended, and false stops: what has not begun is not sent.
+// `progress` receives the number of requests that have ended, and false stops: what has not begun is not sent,
+// and what is in flight ends.
 std::vector<Sample> send_all(const Target& target, std::span<const Prompt> prompts, const Pace& pace,
                              const std::function<bool(int64_t)>& progress);
 

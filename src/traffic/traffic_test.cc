@@ -1,6 +1,10 @@
 // Metrics against sums by hand, streams cut anywhere, prompts of the lengths that were asked for.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -93,6 +97,43 @@ TEST(Traffic, StreamsAreReadWhereverTheyAreCut) {
   StreamReader reader;
   EXPECT_NE(reader.push("data: {\"error\": {\"message\": \"late\"}}\n").at(0).error.find("late"), std::string::npos);
   EXPECT_NE(reader.push("data: nonsense\n").at(0).error, "");
+}
+
+// A socket that takes connections, as the kernel does, and never answers.
+class SilentServer {
+ public:
+  SilentServer() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+    EXPECT_EQ(listen(socket_, 8), 0);
+    socklen_t size = sizeof at;
+    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&at), &size), 0);
+    url_ = "http://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+  }
+  SilentServer(const SilentServer&) = delete;
+  SilentServer& operator=(const SilentServer&) = delete;
+  ~SilentServer() { close(socket_); }
+  const std::string& url() const { return url_; }
+
+ private:
+  int socket_;
+  std::string url_;
+};
+
+// Of requests that are due in minutes, and of those that nobody answers.
+TEST(Traffic, AStopDoesNotWait) {
+  const SilentServer server;
+  const std::vector<Prompt> prompts(3, Prompt{.content = "a"});
+  for (const double rate : {0.001, 0.0}) {
+    int asked = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    const std::vector<Sample> samples =
+        send_all({.url = server.url()}, prompts, {.rate = rate}, [&](int64_t) { return ++asked < 20; });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << rate;
+    EXPECT_EQ(samples[0].error, "stopped") << rate;
+  }
 }
 
 TEST(Traffic, RandomPromptsHaveTheirLengths) {

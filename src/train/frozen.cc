@@ -41,8 +41,9 @@ void Frozen::compute(Ctx& ctx, const data::Batch& rows, std::unordered_map<int64
     return model_->losses_of(run, ids, targets);
   });
   const float* values = losses.view().as<float>();
+  // The last batch of an epoch is filled up with rows whose targets are masked: the first of a row has them.
   for (size_t row = 0; row < rows.row_ids.size(); ++row)
-    seen[rows.row_ids[row]].assign(values + rows.rows[row], values + rows.rows[row + 1]);
+    seen.try_emplace(rows.row_ids[row], values + rows.rows[row], values + rows.rows[row + 1]);
 }
 
 Tensor Frozen::head_input(Ctx& ctx, const data::Batch& part) {

@@ -100,6 +100,29 @@ TEST_F(GraphTasksTest, BatchesOfGraphsAddUpToAllOfThem) {
   EXPECT_NE(a, b);  // in another order
 }
 
+// Held-out passes leave the batch of all graphs, and what was measured of it, as it is.
+TEST_F(GraphTasksTest, ABatchOfAllGraphsIsMadeOnce) {
+  data(graph::motif_graphs({.graphs = 40, .train = 0.6, .seed = 1}), "graph", "gcn");
+  Graphs graphs(recipe_);
+  const auto made = [&](int64_t step, bool held_out) {
+    graphs.draw(step, held_out);
+    return graphs.edges().plans.get();
+  };
+  const auto *trained = made(0, false), *held = made(0, true);
+  EXPECT_NE(trained, held);
+  EXPECT_EQ(made(1, false), trained);
+  EXPECT_EQ(made(1, true), held);
+}
+
+// What is held out is one batch, so that a pass draws it once, however many eval.batches asks for.
+TEST_F(GraphTasksTest, HeldOutPassesAreOneBatch) {
+  for (const char* task : {"node", "edge", "graph"}) {
+    data(task[0] == 'g' ? graph::motif_graphs({.graphs = 40, .train = 0.6, .seed = 1}) : blocks(), task, "gcn");
+    recipe_.graph.held_out = task[0] == 'e' ? 0.2 : Recipe().graph.held_out;
+    EXPECT_EQ(graph_objective(recipe_)->held_out_batches(), 1) << task;
+  }
+}
+
 // Nodes have one constant feature: without edges all graphs look alike but for their size, which says nothing.
 TEST_F(GraphTasksTest, OnlyTheStructureTellsCliquesApart) {
   graph::GraphData graphs = graph::motif_graphs({.graphs = 300, .train = 0.6, .seed = 2});
@@ -272,7 +295,9 @@ TEST(LinkMetrics, AreThoseOfEveryPair) {
   for (const float a : yes) {
     for (const float b : no) won += a > b ? 1 : a == b ? 0.5 : 0;
   }
-  EXPECT_DOUBLE_EQ(auc_of(yes, no), won / 30);
+  EXPECT_DOUBLE_EQ(auc_of(yes, no).value_or(0), won / 30);
+  EXPECT_FALSE(auc_of(yes, {}));
+  EXPECT_FALSE(auc_of({}, no));
   EXPECT_DOUBLE_EQ(hits_at(1, yes, no), 1.0 / 5);  // above 2
   EXPECT_DOUBLE_EQ(hits_at(2, yes, no), 2.0 / 5);  // above 0.5
   EXPECT_DOUBLE_EQ(hits_at(6, yes, no), 1);

@@ -21,50 +21,52 @@ Graphs::Graphs(const Recipe& recipe)
   epochs_ = Epochs(train_, draws_.seed);
 }
 
-void Graphs::take(std::span<const int32_t> graphs) {
-  if (std::equal(graphs.begin(), graphs.end(), graphs_.begin(), graphs_.end())) return;
-  graphs_.assign(graphs.begin(), graphs.end());
-  classes_.clear();
-  for (const int32_t g : graphs_) classes_.push_back(data_.y[static_cast<size_t>(g)]);
-  graph::GraphBatch batch = graph::batch_of(data_, data_.graph.in, graphs_);
+void Graphs::take(std::span<const int32_t> graphs, bool held_out) {
+  batch_ = &batches_[held_out ? 1 : 0];
+  if (std::equal(graphs.begin(), graphs.end(), batch_->graphs.begin(), batch_->graphs.end())) return;
+  *batch_ = {};
+  batch_->graphs.assign(graphs.begin(), graphs.end());
+  for (const int32_t g : batch_->graphs) batch_->classes.push_back(data_.y[static_cast<size_t>(g)]);
+  graph::GraphBatch batch = graph::batch_of(data_, data_.graph.in, batch_->graphs);
   // Where every batch is new, timing the ways to multiply by it does not pay.
-  const bool same = graphs_.size() == train_.size();
+  const bool same = held_out || graphs.size() == train_.size();
   const sparse::Use use = same ? sparse::Use::often : sparse::Use::once;
-  edges_ = gnn::block_for(spec_.kind, spec_.rewrites, graph::make_graph(std::move(batch.edges)), use);
-  members_ = gnn::make_sampled_block(graph::make_graph(std::move(batch.members)), use);
-  nodes_ = std::move(batch.nodes);
+  batch_->edges = gnn::block_for(spec_.kind, spec_.rewrites, graph::make_graph(std::move(batch.edges)), use);
+  batch_->members = gnn::make_sampled_block(graph::make_graph(std::move(batch.members)), use);
+  batch_->nodes = std::move(batch.nodes);
 }
 
 int64_t Graphs::draw(int64_t step, bool held_out) {
   if (held_out) {
-    take(held_out_);
+    take(held_out_, true);
     return 1;
   }
   draws_.step = static_cast<uint64_t>(step);
   const bool all = recipe_.batch == 0 || recipe_.batch >= std::ssize(train_);
-  take(all ? train_ : epochs_.batch(recipe_.batch, step));
+  take(all ? train_ : epochs_.batch(recipe_.batch, step), false);
   return 1;
 }
 
 Tensor Graphs::forward(Ctx& ctx, bool draws) {
   nn::StateView none;
-  nn::Run run{.ctx = ctx, .seqs = edges_.senders, .state = none, .numerics = numerics_of(recipe_)};
+  nn::Run run{.ctx = ctx, .seqs = batch_->edges.senders, .state = none, .numerics = numerics_of(recipe_)};
   if (draws) run.draws = &draws_;
-  const gnn::Block* blocks[] = {&edges_};
-  return network_.forward(run, blocks, features_of(ctx, weights_.masters().products(), data_.x, data_.features, nodes_),
-                          &members_);
+  const gnn::Block* blocks[] = {&batch_->edges};
+  return network_.forward(run, blocks,
+                          features_of(ctx, weights_.masters().products(), data_.x, data_.features, batch_->nodes),
+                          &batch_->members);
 }
 
 void Graphs::run(Ctx& ctx, int64_t, int64_t, bool backward, Sums& sums) {
   ctx.tape = backward ? &tape_ : nullptr;
-  class_loss(ctx, ctx.tape, forward(ctx, backward), classes_, tokens(), sums);
+  class_loss(ctx, ctx.tape, forward(ctx, backward), batch_->classes, tokens(), sums);
   if (backward) tape_.backward(ctx);
   tape_.clear();
   ctx.tape = nullptr;
 }
 
 std::vector<float> Graphs::logits(Ctx& ctx, std::span<const int32_t> graphs) {
-  take(graphs);
+  take(graphs, true);
   const Tensor y = forward(ctx, false);
   const auto* values = y.view().as<float>();
   return {values, values + y.view().count()};
@@ -75,10 +77,10 @@ void Graphs::write(std::span<const float> values, const std::filesystem::path& f
 }
 
 void Graphs::write_batch(const std::filesystem::path& path) const {
-  const int64_t n = std::ssize(graphs_);
+  const int64_t n = std::ssize(batch_->graphs);
   io::SafetensorsWriter file(path, {{"graphs", DType::i32, {n}}, {"targets", DType::i32, {n}}});
   for (const io::TensorSpec& spec : file.order())
-    file.write(spec.name, view_of((spec.name == "graphs" ? graphs_ : classes_).data(), {n}));
+    file.write(spec.name, view_of((spec.name == "graphs" ? batch_->graphs : batch_->classes).data(), {n}));
   file.finish();
 }
 

@@ -25,7 +25,8 @@ class Graphs final : public Objective {
   std::vector<Param*> params() override { return weights_.list(); }
   int64_t draw(int64_t step, bool held_out) override;
   bool holds_out() const override { return !held_out_.empty(); }
-  int64_t tokens() const override { return std::ssize(classes_); }  // graphs in the loss
+  int64_t held_out_batches() const override { return 1; }
+  int64_t tokens() const override { return std::ssize(batch_->classes); }  // graphs in the loss
   void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override;
   void finish(bool, Sums&) override {}
   void write(std::span<const float> values, const std::filesystem::path& folder) override;
@@ -37,11 +38,17 @@ class Graphs final : public Objective {
   std::vector<std::string> describe() const override;
 
   const graph::GraphData& data() const { return data_; }
+  const gnn::Block& edges() const { return batch_->edges; }  // of the batch
   // The logits of these graphs with the present weights, [graphs, classes] row by row.
   std::vector<float> logits(Ctx& ctx, std::span<const int32_t> graphs);
 
  private:
-  void take(std::span<const int32_t> graphs);
+  // Graphs, their classes, the nodes of the file, edges among them, and which nodes a graph has.
+  struct Batch {
+    std::vector<int32_t> graphs{}, classes{}, nodes{};
+    gnn::Block edges{}, members{};
+  };
+  void take(std::span<const int32_t> graphs, bool held_out);
   Tensor forward(Ctx& ctx, bool draws);
 
   const Recipe& recipe_;
@@ -52,9 +59,10 @@ class Graphs final : public Objective {
   nn::Draws draws_;
   std::vector<int32_t> train_, held_out_;  // graphs
   Epochs epochs_;                          // of train_
-  // Of the batch: graphs, their classes, the nodes of the file, edges among them, and which nodes a graph has.
-  std::vector<int32_t> graphs_, classes_, nodes_;
-  gnn::Block edges_, members_;
+  // The last of training and the last held out: where all graphs are a batch, neither is made twice, nor are its
+  // products measured again.
+  Batch batches_[2];
+  Batch* batch_ = &batches_[0];
   Tape tape_;
 };
 

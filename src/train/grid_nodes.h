@@ -37,6 +37,7 @@ class GridNodes final : public Objective {
   const models::MasterWeights& whole() override { return whole_->masters(); }
   int64_t draw(int64_t step, bool held_out) override;
   bool holds_out() const override { return held_out_ > 0; }
+  int64_t held_out_batches() const override { return 1; }
   int64_t tokens() const override { return in_loss_; }  // of all ranks
   void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override;
   void finish(bool, Sums&) override {}

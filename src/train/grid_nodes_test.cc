@@ -114,6 +114,25 @@ TEST_F(GridNodesTest, EveryGridComputesWhatOneRankDoes) {
   }
 }
 
+// Edges one way: what a rank sends forward is not what it sends back.
+TEST_F(GridNodesTest, DirectedGraphsToo) {
+  graph::GraphData data = graph::block_model({.nodes = 203, .classes = 11, .features = 17, .degree = 6, .seed = 4});
+  const graph::Csr& both = data.graph.in;
+  std::vector<graph::Edge> edges;
+  for (int32_t i = 0; i < both.rows; ++i) {
+    for (int64_t e = both.rowptr[static_cast<size_t>(i)]; e < both.rowptr[static_cast<size_t>(i) + 1]; ++e) {
+      if (const int32_t source = both.col[static_cast<size_t>(e)]; source < i) edges.push_back({source, i});
+    }
+  }
+  data.graph = graph::make_graph(graph::csr_of(both.rows, edges));
+  graph::write_graph(recipe_.graph.path, data);
+  const GridRun want = serial();
+  for (const char* grid : {"2,1,1", "1,2,1", "1,1,2", "2,2,2", "3,1,2"}) {
+    fs::remove_all(recipe_.out);
+    expect_close(on(grid), want, grid);
+  }
+}
+
 TEST_F(GridNodesTest, SageToo) {
   recipe_.graph.model = "sage";
   for (const char* aggregate : {"mean", "add"}) {

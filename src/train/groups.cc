@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <type_traits>
 
 #include "environments/environment.h"
+#include "io/safetensors.h"
+#include "io/safetensors_write.h"
 #include "sys/error.h"
 
 namespace braid::train {
@@ -68,16 +72,61 @@ nn::Routes routes_in(const io::Json& list) {
   return routes;
 }
 
-Sample sample_of(const io::Json& json, int64_t vocabulary) {
-  Sample sample{.ids = tokens_in(json.need({"ids"}), vocabulary),
-                .text = json.need({"text"}).as_string(),
-                .reward = json.need({"reward"}).as_number(kRewards),
-                .cut = json.need({"cut"}).as_bool()};
+Sample sample_in_json(const io::Json& json, int64_t vocabulary) {
+  Sample sample{.ids = tokens_in(json.need({"ids"}), vocabulary)};
   sample.logprobs = floats_of(json.need({"logprobs"}), sample.ids.size());
   if (const auto trainer = json.get({"trainer"})) sample.trainer = floats_of(*trainer, sample.ids.size());
   if (const auto routes = json.get({"routes"})) sample.routes = routes_in(*routes);
   return sample;
 }
+
+// Takes the next of every array, as many as the state says.
+class Taker {
+ public:
+  Taker(const TokenArrays& from, int64_t vocabulary) : from_(from), vocabulary_(vocabulary) {}
+
+  // `count` has the number of the tokens.
+  std::vector<int32_t> ids(const io::Json& count) {
+    auto taken = next(from_.ids, ids_, count.as_int({1, kNumbers.max}), count);
+    for (const int32_t id : taken) {
+      if (id < 0 || id >= vocabulary_)
+        count.refuse(fmt::format("is of tokens with {}, outside the vocabulary", id), "another checkpoint");
+    }
+    return taken;
+  }
+  Sample sample(const io::Json& json) {
+    const io::Json count = json.need({"tokens"});
+    Sample sample{.ids = ids(count)};
+    const int64_t n = std::ssize(sample.ids);
+    sample.logprobs = next(from_.logprobs, logprobs_, n, count);
+    if (json.need({"trainer"}).as_bool()) sample.trainer = next(from_.trainer, trainer_, n, count);
+    for (const std::vector<float>* list : {&sample.logprobs, &sample.trainer}) {
+      if (!std::ranges::all_of(*list, [](float p) { return p >= kLogprobs.min && p <= kLogprobs.max; }))
+        count.refuse("is of tokens whose log-probabilities are none", "another checkpoint");
+    }
+    for (const io::Json& layer : json.need({"routes"}).items()) {
+      const std::vector<io::Json> parts = layer.items();
+      if (parts.size() != 2) layer.refuse("is not a layer with the number of its experts", "two numbers");
+      sample.routes[static_cast<int>(parts[0].as_int({0, 1 << 20}))] =
+          next(from_.routes, routes_, parts[1].as_int({0, kNumbers.max}), layer);
+    }
+    return sample;
+  }
+
+ private:
+  template <class Num>
+  static std::vector<Num> next(const std::vector<Num>& from, size_t& at, int64_t count, const io::Json& where) {
+    if (count > std::ssize(from) - static_cast<int64_t>(at))
+      where.refuse("is beyond what is stored beside the state", fmt::format("at most {}", from.size() - at));
+    const auto begin = from.begin() + static_cast<std::ptrdiff_t>(at);
+    at += static_cast<size_t>(count);
+    return {begin, begin + count};
+  }
+
+  const TokenArrays& from_;
+  const int64_t vocabulary_;
+  size_t ids_ = 0, routes_ = 0, logprobs_ = 0, trainer_ = 0;
+};
 
 }  // namespace
 
@@ -142,17 +191,56 @@ std::string lines_of(const StepRollouts& rollouts) {
   return lines;
 }
 
-ordered_json state_of(const StepRollouts& rollouts) {
+void write_tokens(const TokenArrays& tokens, const std::filesystem::path& file) {
+  const auto length = [](const auto& list) { return Shape{std::ssize(list)}; };
+  io::SafetensorsWriter out(file, {{"ids", DType::i32, length(tokens.ids)},
+                                   {"routes", DType::i32, length(tokens.routes)},
+                                   {"logprobs", DType::f32, length(tokens.logprobs)},
+                                   {"trainer", DType::f32, length(tokens.trainer)}});
+  out.write("ids", std::as_bytes(std::span(tokens.ids)));
+  out.write("routes", std::as_bytes(std::span(tokens.routes)));
+  out.write("logprobs", std::as_bytes(std::span(tokens.logprobs)));
+  out.write("trainer", std::as_bytes(std::span(tokens.trainer)));
+  out.finish();
+}
+
+TokenArrays read_tokens(const std::filesystem::path& path) {
+  const io::Safetensors file(path);
+  const auto take = [&](const char* name, DType dtype, auto& to) {
+    const View view = file.need(name);
+    if (view.dtype != dtype || view.shape.rank != 1)
+      fail(printable(path.string()),
+           {.what = fmt::format("{} is not a list of {}", name, name_of(dtype)), .hint = "another checkpoint"});
+    const auto* values = view.as<typename std::remove_reference_t<decltype(to)>::value_type>();
+    to.assign(values, values + view.count());
+  };
+  TokenArrays tokens;
+  take("ids", DType::i32, tokens.ids);
+  take("routes", DType::i32, tokens.routes);
+  take("logprobs", DType::f32, tokens.logprobs);
+  take("trainer", DType::f32, tokens.trainer);
+  return tokens;
+}
+
+ordered_json state_of(const StepRollouts& rollouts, TokenArrays& tokens) {
+  const auto append = [](auto& to, const auto& list) { to.insert(to.end(), list.begin(), list.end()); };
   ordered_json state = {{"step", rollouts.step}, {"groups", ordered_json::array()}, {"metrics", ordered_json::array()}};
   for (const Group& group : rollouts.groups) {
     ordered_json g = {{"number", group.number},           {"index", group.of.environment},   {"level", group.of.level},
                       {"environment", group.environment}, {"question", group.question},      {"error", group.error},
-                      {"prompt", group.prompt},           {"answers", ordered_json::array()}};
+                      {"prompt", group.prompt.size()},    {"answers", ordered_json::array()}};
+    append(tokens.ids, group.prompt);
     for (const Sample& s : group.answers) {
-      ordered_json answer = {{"ids", s.ids}, {"logprobs", s.logprobs}, {"text", s.text}, {"reward", s.reward}};
-      answer["cut"] = s.cut;
-      if (!s.trainer.empty()) answer["trainer"] = s.trainer;
-      for (const auto& [layer, experts] : s.routes) answer["routes"].push_back({layer, experts});
+      ordered_json answer = {{"tokens", s.ids.size()}, {"text", s.text}, {"reward", s.reward}, {"cut", s.cut}};
+      answer["trainer"] = !s.trainer.empty();
+      answer["routes"] = ordered_json::array();
+      append(tokens.ids, s.ids);
+      append(tokens.logprobs, s.logprobs);
+      append(tokens.trainer, s.trainer);
+      for (const auto& [layer, experts] : s.routes) {
+        answer["routes"].push_back({layer, experts.size()});
+        append(tokens.routes, experts);
+      }
       g["answers"].push_back(std::move(answer));
     }
     state["groups"].push_back(std::move(g));
@@ -161,7 +249,8 @@ ordered_json state_of(const StepRollouts& rollouts) {
   return state;
 }
 
-StepRollouts rollouts_of(const io::Json& state, int64_t vocabulary) {
+StepRollouts rollouts_of(const io::Json& state, const TokenArrays& tokens, int64_t vocabulary) {
+  Taker taker(tokens, vocabulary);
   StepRollouts out{.step = state.need({"step"}).as_int(kNumbers)};
   for (const io::Json& g : state.need({"groups"}).items()) {
     Group group{.number = g.need({"number"}).as_int(kNumbers),
@@ -169,9 +258,15 @@ StepRollouts rollouts_of(const io::Json& state, int64_t vocabulary) {
                        .level = g.need({"level"}).as_int(kNumbers)},
                 .environment = g.need({"environment"}).as_string(),
                 .question = g.need({"question"}).as_string(),
-                .error = g.need({"error"}).as_string(),
-                .prompt = tokens_in(g.need({"prompt"}), vocabulary)};
-    for (const io::Json& s : g.need({"answers"}).items()) group.answers.push_back(sample_of(s, vocabulary));
+                .error = g.need({"error"}).as_string()};
+    const io::Json prompt = g.need({"prompt"});
+    group.prompt = prompt.is_array() ? tokens_in(prompt, vocabulary) : taker.ids(prompt);
+    for (const io::Json& s : g.need({"answers"}).items()) {
+      Sample& sample = group.answers.emplace_back(s.get({"ids"}) ? sample_in_json(s, vocabulary) : taker.sample(s));
+      sample.text = s.need({"text"}).as_string();
+      sample.reward = s.need({"reward"}).as_number(kRewards);
+      sample.cut = s.need({"cut"}).as_bool();
+    }
     if (group.answers.empty()) g.refuse("has no answers", "at least one");
     out.groups.push_back(std::move(group));
   }

@@ -2,6 +2,7 @@
 // lines for people and for `data.kind = "rollouts"`, and the state of a run that is one step ahead.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -59,8 +60,17 @@ void put_batch(const StepRollouts& rollouts, int64_t length, bool mask_cut, data
 // A line for each answer, or for the error of a group.
 std::string lines_of(const StepRollouts& rollouts);
 
-nlohmann::ordered_json state_of(const StepRollouts& rollouts);
-// Error where ids are outside the vocabulary, or numbers do not fit.
-StepRollouts rollouts_of(const io::Json& state, int64_t vocabulary);
+// What rollouts have of every token, one answer after the other: as JSON it would be too long to read.
+struct TokenArrays {
+  std::vector<int32_t> ids{}, routes{};  // prompts are ids, too
+  std::vector<float> logprobs{}, trainer{};
+};
+void write_tokens(const TokenArrays& tokens, const std::filesystem::path& file);
+TokenArrays read_tokens(const std::filesystem::path& file);
+
+// Adds to `tokens` what the state has the lengths of alone.
+nlohmann::ordered_json state_of(const StepRollouts& rollouts, TokenArrays& tokens);
+// Error where ids are outside the vocabulary, or numbers do not fit. States of older checkpoints have all in JSON.
+StepRollouts rollouts_of(const io::Json& state, const TokenArrays& tokens, int64_t vocabulary);
 
 }  // namespace braid::train

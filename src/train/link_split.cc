@@ -62,8 +62,8 @@ std::vector<graph::Edge> draw_negatives(const graph::Csr& csr, std::span<const g
   return pairs;
 }
 
-double auc_of(std::span<const float> positives, std::span<const float> negatives) {
-  if (positives.empty() || negatives.empty()) return 0;
+std::optional<double> auc_of(std::span<const float> positives, std::span<const float> negatives) {
+  if (positives.empty() || negatives.empty()) return std::nullopt;
   std::vector<float> sorted(negatives.begin(), negatives.end());
   std::sort(sorted.begin(), sorted.end());
   double won = 0;

@@ -2,6 +2,7 @@
 // pairs of nodes that are no edges for comparison; and how well scores tell the two apart.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,8 +28,9 @@ bool joined(const graph::Csr& csr, const graph::Edge& edge, bool bipartite);
 std::vector<graph::Edge> draw_negatives(const graph::Csr& csr, std::span<const graph::Edge> positives, bool bipartite,
                                         uint64_t seed, uint64_t step);
 
-// The area under the ROC curve: how often a positive's score is above a negative's, ties counting half.
-double auc_of(std::span<const float> positives, std::span<const float> negatives);
+// The area under the ROC curve: how often a positive's score is above a negative's, ties counting half. None without
+// either.
+std::optional<double> auc_of(std::span<const float> positives, std::span<const float> negatives);
 // The share of positives above the k-th highest negative, all of them where there are fewer (OGB's Hits@K).
 double hits_at(int64_t k, std::span<const float> positives, std::span<const float> negatives);
 

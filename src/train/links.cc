@@ -127,8 +127,8 @@ void Links::run(Ctx& ctx, int64_t, int64_t, bool backward, Sums& sums) {
       if (backward) dscores.mut().as<float>()[i] = static_cast<float>((1 / (1 + std::exp(-s)) - labels_[i]) / count);
     }
     sums.add("loss", loss, count);
-    if (std::isfinite(loss)) {  // scores that are NaN have no order
-      sums.add("auc", auc_of(sides[1], sides[0]), 1);
+    if (std::isfinite(loss)) {                                                    // scores that are NaN have no order
+      if (const auto auc = auc_of(sides[1], sides[0])) sums.add("auc", *auc, 1);  // a dense graph may leave no pairs
       sums.add("hits_at_20", hits_at(kHits, sides[1], sides[0]), 1);
     }
     if (backward) tape_.add_grad(ctx, scores, dscores);

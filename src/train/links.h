@@ -31,6 +31,7 @@ class Links final : public Objective {
   std::vector<Param*> params() override { return weights_->list(); }
   int64_t draw(int64_t step, bool held_out) override;
   bool holds_out() const override { return !split_.held_out.empty(); }
+  int64_t held_out_batches() const override { return 1; }
   int64_t tokens() const override { return pairs_.edges(); }
   void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override;
   void finish(bool, Sums&) override {}

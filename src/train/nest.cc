@@ -45,6 +45,8 @@ void check_nest(const Recipe& recipe) {
     fail("nest.sampling", {.what = "is not a number for each budget",
                            .got = std::to_string(nest.sampling.size()),
                            .expected = std::to_string(nest.budgets.size())});
+  if (!nest.sampling.empty() && std::ranges::all_of(nest.sampling, [](double share) { return share == 0; }))
+    fail("nest.sampling", {.what = "trains no budget", .got = "only zeros", .expected = "a number above 0"});
   for (size_t i = 0; i < nest.budgets.size(); ++i) {
     if (std::count(nest.budgets.begin(), nest.budgets.end(), nest.budgets[i]) > 1)
       fail("nest.budgets", {.what = "names one twice", .got = fmt::format("{:g}", nest.budgets[i])});

@@ -280,6 +280,7 @@ TEST(NestedModels, RefuseWhatTheyAreNot) {
   EXPECT_NE(says([](Recipe& r) { r.nest.budgets = {0.7}; }).find("no such budget; got 0.7"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.nest.budgets = {1, 1}; }).find("names one twice"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.nest.sampling = {1}; }).find("a number for each"), std::string::npos);
+  EXPECT_NE(says([](Recipe& r) { r.nest.sampling = {0, 0}; }).find("trains no budget"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.nest = {.sampling = {1}}; }).find("no budgets"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.loss.router_bias_rate = 0.1; }).find("router_bias_rate"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.loss.quantile = 0.1; }).find("quantile"), std::string::npos);

@@ -25,6 +25,7 @@ class Nodes final : public Objective {
   std::vector<Param*> params() override { return weights_.list(); }
   int64_t draw(int64_t step, bool held_out) override;
   bool holds_out() const override { return held_out_ > 0; }
+  int64_t held_out_batches() const override { return 1; }
   int64_t tokens() const override { return targets_; }  // nodes in the loss
   double flops_per_token() const override { return 0; }
   void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override;

@@ -26,7 +26,8 @@ constexpr int64_t kGroupsMax = int64_t{1} << 16;  // of a step, those drawn agai
 constexpr int64_t kFailuresMax = 16;              // judgements in a row: the environment is broken
 constexpr uint32_t kProblemStream = 0x70726f62;
 constexpr int64_t kShares = 1'000'000;  // steps of rollout.think_share
-constexpr const char *kLines = "rollouts.jsonl", *kState = "rollout.json";
+constexpr const char *kLines = "rollouts.jsonl", *kState = "rollout.json", *kTokens = "rollout.safetensors";
+constexpr io::JsonLimits kStateLimits{.bytes = int64_t{1} << 30, .values = int64_t{1} << 24};  // texts of answers
 
 [[noreturn]] void refuse(const char* word, const char* what, std::string got, std::string expected) {
   fail(word, {.what = what, .got = std::move(got), .expected = std::move(expected)});
@@ -300,7 +301,7 @@ StepRollouts Rollouts::generate(int64_t step) {
       to.push_back(std::move(p.group));
     }
   }
-  if (out.groups.empty() && spare.empty() && failed.size() > 1)
+  if (out.groups.empty() && spare.empty() && !failed.empty())
     throw Error(Fault::failed_run, format_message("rollout.environments",
                                                   {.what = fmt::format("no answer of step {} was judged", step + 1),
                                                    .got = failed[0].error,
@@ -314,6 +315,18 @@ StepRollouts Rollouts::generate(int64_t step) {
   return out;
 }
 
+// Also after the last step: a longer run that continues this one trains on what the weights before its last update
+// answered, as it would have without the stop. If an environment fails there, this run still has all that it trains.
+void Rollouts::generate_ahead(int64_t step) {
+  const Curriculum rates = *curriculum_;
+  try {
+    next_ = generate(step);
+  } catch (const Error&) {
+    if (step < recipe_.steps) throw;
+    curriculum_ = rates;
+  }
+}
+
 // A step that an environment or a signal ends has not happened: the state stays that of the step before.
 void Rollouts::draw(int64_t step, data::Batch& out) {
   const Curriculum rates = *curriculum_;
@@ -322,7 +335,7 @@ void Rollouts::draw(int64_t step, data::Batch& out) {
   try {
     now = next_ && next_->step == step ? std::move(*next_) : generate(step);
     next_.reset();
-    if (recipe_.rollout.ahead > 0) next_ = generate(step + 1);
+    if (recipe_.rollout.ahead > 0) generate_ahead(step + 1);
   } catch (...) {
     curriculum_ = rates;
     next_ = ready;
@@ -355,17 +368,24 @@ void Rollouts::report(Sums& sums) {
 
 void Rollouts::write_state(const fs::path& folder) const {
   nlohmann::ordered_json state = {{"pass_rates", curriculum_->state()}};
-  if (next_) state["next"] = state_of(*next_);
+  if (next_) {
+    TokenArrays tokens;
+    state["next"] = state_of(*next_, tokens);
+    write_tokens(tokens, folder / kTokens);
+  }
   io::write_text_file(folder / kState,
                       state.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 void Rollouts::read_state(const fs::path& folder) {
   if (!fs::exists(folder / kState)) return;  // forced, from another kind of run
-  const io::Json state = io::Json::read(folder / kState);
+  const io::Json state = io::Json::read(folder / kState, kStateLimits);
   curriculum_->set(state.need({"pass_rates"}));
   next_.reset();
-  if (const auto next = state.get({"next"})) next_ = rollouts_of(*next, language_.vocabulary);
+  const auto next = state.get({"next"});
+  if (!next) return;
+  const bool has_tokens = fs::exists(folder / kTokens);  // older checkpoints have all in one file
+  next_ = rollouts_of(*next, has_tokens ? read_tokens(folder / kTokens) : TokenArrays(), language_.vocabulary);
 }
 
 }  // namespace braid::train

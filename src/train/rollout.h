@@ -66,6 +66,7 @@ class Rollouts {
     bool thinking = false;
   };
   StepRollouts generate(int64_t step);
+  void generate_ahead(int64_t step);
   std::vector<Posed> pose(int64_t step, int64_t first, int64_t count);
   std::string prompt_of(const environments::Problem& problem, const std::string& environment, bool think) const;
   void answer(int64_t step, std::vector<Posed>& posed);

@@ -272,11 +272,72 @@ TEST(GroupsTest, ABatchHasTheAnswersWithTheirGroups) {
   EXPECT_EQ(batch.row_ids, (std::vector<int64_t>{12, 13, 14, 15, 16, 17}));
   EXPECT_EQ(batch.ratings[0], (data::Rating{.reward = 1, .mean = 0.5, .deviation = 0.5, .answers = 3}));
   EXPECT_EQ(batch.ratings[1].reward, 0);
-  // JSON and back.
-  step.metrics = {{"a", 0.1, 3}};
-  const StepRollouts back = rollouts_of(io::Json::parse(state_of(step).dump(), "state"), 10);
-  EXPECT_EQ(state_of(back), state_of(step));
-  EXPECT_NE(support::error_of([&] { rollouts_of(io::Json::parse(state_of(step).dump(), "state"), 8); }), "");
+}
+
+StepRollouts two_groups() {
+  StepRollouts step{.step = 2, .metrics = {{"a", 0.1, 3}}};
+  Group group{.environment = "e", .question = "q", .prompt = {7, 8}};
+  group.answers = {{.ids = {1, 2}, .logprobs = {-0.5f, -0.25f}, .routes = {{1, {3, 4}}, {4, {5}}}, .reward = 1},
+                   {.ids = {3}, .logprobs = {-1}, .trainer = {-2}, .text = "t", .cut = true}};
+  step.groups = {group, group};
+  step.groups[1].error = "hung";
+  return step;
+}
+
+TEST(GroupsTest, StatesAreReadBack) {
+  const StepRollouts step = two_groups();
+  const support::Folder place;
+  const fs::path file = place.path() / "tokens.safetensors";
+  TokenArrays tokens, again;
+  const std::string text = state_of(step, tokens).dump();
+  const io::Json state = io::Json::parse(text, "state");
+  write_tokens(tokens, file);
+  const StepRollouts back = rollouts_of(state, read_tokens(file), 10);
+  EXPECT_EQ(state_of(back, again).dump(), text);
+  EXPECT_EQ(back.groups[0].prompt, step.groups[0].prompt);
+  for (size_t i = 0; i < 2; ++i) {
+    const Sample &got = back.groups[1].answers[i], &wanted = step.groups[1].answers[i];
+    EXPECT_EQ(got.ids, wanted.ids);
+    EXPECT_EQ(got.logprobs, wanted.logprobs);
+    EXPECT_EQ(got.trainer, wanted.trainer);
+    EXPECT_EQ(got.routes, wanted.routes);
+  }
+  EXPECT_NE(support::error_of([&] { rollouts_of(state, tokens, 8); }), "");
+  const auto refused = [&](const auto& change) {
+    TokenArrays bad = tokens;
+    change(bad);
+    return support::error_of([&] { rollouts_of(state, bad, 10); });
+  };
+  EXPECT_NE(refused([](TokenArrays& t) { t.ids.pop_back(); }), "");
+  EXPECT_NE(refused([](TokenArrays& t) { t.routes.pop_back(); }), "");
+  EXPECT_NE(refused([](TokenArrays& t) { t.trainer.clear(); }), "");
+  EXPECT_NE(refused([](TokenArrays& t) { t.logprobs[0] = 1; }), "");
+  EXPECT_NE(refused([](TokenArrays& t) { t.logprobs[0] = std::nanf(""); }), "");
+  // As checkpoints had it.
+  const StepRollouts old = rollouts_of(
+      io::Json::parse(R"({"step": 2, "metrics": [], "groups": [{"number": 0, "index": 0, "level": 0, "environment": "e",
+        "question": "q", "error": "", "prompt": [7, 8], "answers": [{"ids": [1, 2], "logprobs": [-0.5, -0.25],
+        "text": "t", "reward": 1, "cut": false, "trainer": [-1, -2], "routes": [[1, [3, 4]]]}]}]})",
+                      "state"),
+      {}, 10);
+  EXPECT_EQ(old.groups[0].answers[0].ids, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(old.groups[0].answers[0].trainer, (std::vector<float>{-1, -2}));
+  EXPECT_EQ(old.groups[0].answers[0].routes.at(1), (std::vector<int32_t>{3, 4}));
+}
+
+// Answers of more tokens than JSON is read with.
+TEST(GroupsTest, AStateMayBeLarge) {
+  constexpr size_t kTokens = 5 << 20;
+  StepRollouts step = two_groups();
+  step.groups[0].answers[0].ids.assign(kTokens, 1);
+  step.groups[0].answers[0].logprobs.assign(kTokens, -0.125f);
+  const support::Folder place;
+  TokenArrays tokens;
+  const std::string text = state_of(step, tokens).dump();
+  write_tokens(tokens, place.path() / "tokens.safetensors");
+  const StepRollouts back =
+      rollouts_of(io::Json::parse(text, "state"), read_tokens(place.path() / "tokens.safetensors"), 10);
+  EXPECT_EQ(back.groups[0].answers[0].logprobs, step.groups[0].answers[0].logprobs);
 }
 
 TEST(CurriculumTest, LevelsThatDifferAreDrawnMoreOften) {
@@ -395,9 +456,27 @@ TEST_F(RolloutTest, FailedJudgementsAreCountedUntilTheyAreAll) {
   recipe_.out = (folder_ / "broken").string();
   EXPECT_NE(refusal().find("command gave no verdict, 16 times in a row; got the command ended"), std::string::npos)
       << refusal();
-  recipe_.rollout.prompts = 3;
-  recipe_.out = (folder_ / "idle").string();
-  EXPECT_NE(refusal().find("no answer of step 1 was judged; got the command ended"), std::string::npos) << refusal();
+  for (const int64_t prompts : {3, 1}) {
+    recipe_.rollout.prompts = prompts;
+    recipe_.out = (folder_ / fmt::format("idle-{}", prompts)).string();
+    EXPECT_NE(refusal().find("no answer of step 1 was judged; got the command ended"), std::string::npos) << refusal();
+  }
+}
+
+// What is generated after the last step is for a longer run.
+TEST_F(RolloutTest, AFailureAfterTheLastStepDoesNotEndTheRun) {
+  const std::string count = (folder_ / "count").string();
+  recipe_.rollout.environments = {
+      "command:while read -r l; do case \"$l\" in *problem*) echo '{\"prompt\": \"hi\"}';; *) echo >> " + count +
+      "; n=$(wc -l < " + count + "); [ $n -gt 4 ] && exit 1; echo \"{\\\"reward\\\": $((n % 2))}\";; esac; done"};
+  recipe_.rollout.prompts = 1;
+  recipe_.rollout.ahead = 1;
+  recipe_.steps = 1;
+  EXPECT_EQ(train().losses.size(), 1u);
+  fs::remove(count);
+  recipe_.steps = 2;
+  recipe_.out = (folder_ / "longer").string();
+  EXPECT_NE(refusal().find("no answer of step 2 was judged"), std::string::npos) << refusal();
 }
 
 // A model without a template would read the last message alone.

@@ -409,6 +409,18 @@ TEST_F(TaskTest, TheReferenceFollowsTheRows) {
   for (const HeldOutLog& log : run.held_out) EXPECT_EQ(log.loss, 4);
 }
 
+// Fewer rows are held out than a batch has: it is filled up with the same rows, which do not count.
+TEST_F(TaskTest, HeldOutRowsMayBeFewerThanABatch) {
+  prefer({.kind = "dpo"});
+  recipe_.data.validation = 0.25;
+  recipe_.eval = {.every = 1, .batches = 1};
+  recipe_.steps = 2;
+  recipe_.optimizer.lr = 0;
+  const Run run = train();
+  ASSERT_EQ(run.held_out.size(), 2u);
+  for (const HeldOutLog& log : run.held_out) EXPECT_NEAR(log.loss, std::log(2.0), 1e-12);
+}
+
 // All entries are the distribution; a few of them say less than it does, but never more.
 TEST_F(TaskTest, EntriesApproachTheTeacher) {
   const std::string other = teacher();
