@@ -95,6 +95,22 @@ class Graphs(GraphCase):
         self.refused("[a class] out of range; got 1000000000; expected -1 to 1048575", "data", "graph", "ring.txt", "-o", "m.safetensors", "--labels", "far.npy")
         self.refused("another number of nodes; got 5", "data", "graph", "ring.txt", "-o", "m.safetensors", "--features", "x.npy")
 
+    def test_weights_of_edges(self):
+        (self.folder / "w.mtx").write_text("%%MatrixMarket matrix coordinate real skew-symmetric\n3 3 2\n2 1 0.5\n3 1 -2\n")
+        words = ("data", "graph", "w.mtx", "-o", "w.safetensors", "--json")
+        made = json.loads(self.run_ok(*words))
+        self.assertEqual((made["edges"], made["weight_min"], made["weight_max"]), (4, -2, 2))
+        self.refused("[w.safetensors] already exists; try another name, or removing it", *words)
+        self.assertNotIn("weight_min", json.loads(self.run_ok(*words, "--force", "--unweighted")))
+        (self.folder / "ring.txt").write_text("".join(f"{i} {(i + 1) % 6} {0.5 + i}\n" for i in range(6)))
+        npy(self.folder / "x.npy", "f4", (6, 2), [0.5 * i for i in range(12)])
+        npy(self.folder / "y.npy", "i8", (6,), [0, 1, 0, 1, 0, 1])
+        self.assertIn("weights from 0.5 to 5.5", self.run_ok("data", "graph", "ring.txt", "-o", "graph.safetensors", "--features", "x.npy",
+                                                             "--labels", "y.npy", "--train", "1"))
+        self.assertIn("weights from 0.5 to 5.5", self.run_ok("train", "recipe.toml", "graph.model=gcn"))
+        self.assertIn("the weights of the edges do nothing in gat, only in gcn", self.run_ok("train", "recipe.toml", "out=gat"))
+        self.refused("[--unweighted] does not go with this source", "data", "graph", "grid", "--unweighted", "-o", "b.safetensors")
+
     def test_nodes_without_edges_are_those_of_features_and_labels(self):
         (self.folder / "pair.txt").write_text("0 1\n1 0\n")
         npy(self.folder / "x.npy", "f4", (5, 2), [0.5 * i for i in range(10)])
@@ -139,7 +155,7 @@ class Graphs(GraphCase):
         self.assertIn("no message takes", self.run_ok(*words))
         self.assertTrue(0 <= self.held_out("out")["held_out_auc"] <= 1)
         self.assertIn("held_out_hits_at_20", self.held_out("out"))
-        self.run_ok("data", "graph", "bipartite", "-o", "graph.safetensors", "--nodes", "90", "--items", "40", "--degree", "4")
+        self.run_ok("data", "graph", "bipartite", "-o", "graph.safetensors", "--nodes", "90", "--items", "40", "--degree", "4", "--force")
         self.assertIn("from 90 nodes of another type", self.run_ok(*words, "out=two", "graph.model=sage"))
         self.refused("two types of nodes; got gcn", *words, "out=other")
 

@@ -66,6 +66,15 @@ Csr read_csr(const Tensors& tensors, int64_t sources) {
   length_of(tensors, "col", "edges", kMost);
   Csr csr{.rows = nodes, .cols = sources > 0 ? sources : nodes, .rowptr = tensors.integers("rowptr")};
   for (const int64_t c : tensors.integers("col")) csr.col.push_back(c < 0 || c > kMost ? -1 : static_cast<int32_t>(c));
+  if (tensors.find("edge_weight")) {
+    const View weight = tensors.need("edge_weight", DType::f32, 1);
+    if (weight.dim(0) != csr.edges())
+      fail(tensors.where, {.what = "edge_weight has another length",
+                           .got = std::to_string(weight.dim(0)),
+                           .expected = fmt::format("{}, as col", csr.edges())});
+    csr.weight.resize(csr.col.size());
+    if (!csr.weight.empty()) std::memcpy(csr.weight.data(), weight.data, static_cast<size_t>(weight.bytes()));
+  }
   check(csr, tensors.where);
   return csr;
 }

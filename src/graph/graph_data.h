@@ -1,6 +1,7 @@
 // A graph with what is learnt on it. Read from one safetensors file:
 //   rowptr [n + 1] I64   row i of col are the sources of messages to node i, ascending
 //   col    [edges] I64
+//   edge_weight [edges] F32  of the edges, all finite; missing: 1
 //   x      [n, d]  F32   features, all finite
 //   y      [n]     I64   classes from 0; -1: unknown
 //   train  [n]     I64   1: in the loss; others of a known class are held out. Missing: all are trained on

@@ -117,6 +117,23 @@ void check_graph(const Recipe& recipe) {
     fail("batch", {.what = "goes with graph.sample; without it a batch is the whole graph", .hint = "leaving it out"});
 }
 
+graph::GraphData read_for(const Recipe& recipe) {
+  check_graph(recipe);
+  const GraphRecipe& g = recipe.graph;
+  graph::GraphData data = graph::read_graph(g.path, g.task == "edge"    ? graph::Task::edge
+                                                    : g.task == "graph" ? graph::Task::graph
+                                                                        : graph::Task::node);
+  std::vector<float>& weight = data.graph.in.weight;
+  if (weight.empty()) return data;
+  if (g.model == "gcn") {
+    data.notes.push_back(graph::describe_weights(data.graph.in));
+  } else {
+    weight = {};
+    data.notes.push_back(fmt::format("the weights of the edges do nothing in {}, only in gcn", g.model));
+  }
+  return data;
+}
+
 std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>& params) {
   std::vector<models::MasterTensor> list;
   for (const gnn::LayerParam& p : params) {
@@ -253,7 +270,7 @@ std::vector<int32_t> Epochs::batch(int64_t batch, int64_t step) {
   return {items_.begin() + first, items_.begin() + std::min(first + batch, count())};
 }
 
-Facts::value_type content_of(const graph::GraphData& data) {
+Facts::value_type content_of(const graph::GraphData& data, const graph::Csr& edges) {
   uint64_t hash = 0;
   const auto add = [&hash](uint64_t of) { hash = data::mix(hash, of); };
   for (const std::vector<float>* x : {&data.x, &data.x_dst}) add(weight_hash(*x, sys::default_threads()));
@@ -261,6 +278,7 @@ Facts::value_type content_of(const graph::GraphData& data) {
   add(bytes(data.y));
   add(bytes(data.train));
   add(bytes(data.begin));
+  if (!edges.weight.empty()) add(weight_hash(edges.weight, sys::default_threads()));
   return {kContent, fmt::format("\"{:016x}\"", hash)};
 }
 
