@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Graphs from the command line: `data graph` writes what `train` reads, a run resumes, and mistakes get one line."""
+import csv
 import json
 import struct
 
@@ -124,6 +125,63 @@ class Graphs(GraphCase):
                      "--labels", "y.npy")
         npy(self.folder / "x.npy", "f4", (5, 0), [])
         self.refused("is not one row per node; got [5, 0]", *words[:3], "-o", "m.safetensors", "--features", "x.npy")
+
+    def predictions(self, out, *words):
+        done = json.loads(self.run_ok("eval", out, "--predictions", "p.csv", *words, "--json"))
+        with open(self.folder / "p.csv", newline="") as file:
+            return done, list(csv.DictReader(file))
+
+    def test_predictions_of_nodes(self):
+        self.blocks("graph.safetensors")
+        self.run_ok("train", "recipe.toml", "eval.every=6")
+        done, rows = self.predictions("out")
+        self.assertEqual((done["task"], done["nodes"], done["classes"], len(rows)), ("node", 200, 4, 200))
+        self.assertAlmostEqual(done["held_out"]["loss"] / self.held_out("out")["held_out_loss"], 1, 5)
+        right = {"0": [], "1": []}
+        for row in rows:
+            p = [float(row[f"p_{c}"]) for c in range(4)]
+            self.assertAlmostEqual(sum(p), 1, 4)
+            self.assertAlmostEqual(p[int(row["predicted"])], max(p), 5)
+            right[row["trained"]].append(row["label"] == row["predicted"])
+        for side, name in (("0", "held_out"), ("1", "trained")):
+            self.assertEqual(len(right[side]), done[name]["count"])
+            self.assertAlmostEqual(sum(right[side]) / len(right[side]), done[name]["accuracy"], 9)
+        # The same of a checkpoint, and of another graph where there is no recipe.
+        self.assertEqual(self.predictions("out/checkpoints/step-00000006")[1], rows)
+        for name in ("config.json", "model.safetensors"):
+            (self.folder / "alone").mkdir(exist_ok=True)
+            (self.folder / "alone" / name).write_bytes((self.folder / "out" / name).read_bytes())
+        self.refused("no recipe beside the network names its graph; got alone; try --graph", "eval", "alone")
+        self.assertEqual(self.predictions("alone", "--graph", "graph.safetensors")[1], rows)
+        self.refused("[--text] does not go with a graph network", "eval", "out", "--text", "recipe.toml")
+        self.refused("[--predictions] needs a graph network", "eval", "tiny", "--text", "recipe.toml", "--predictions", "q.csv")
+        self.assertRegex(self.run_ok("eval", "out"), r"accuracy 0\.\d+, loss \d\.\d+ on \d+ nodes held out")
+
+    def test_predictions_of_pairs_and_graphs(self):
+        self.blocks("graph.safetensors")
+        self.run_ok("train", "recipe.toml", 'graph.task="edge"', "graph.model=gcn", "eval.every=6")
+        done, rows = self.predictions("out")
+        self.assertEqual(done["of"], "held_out")
+        self.assertAlmostEqual(done["auc"], self.held_out("out")["held_out_auc"], 6)
+        self.assertEqual((len(rows), sum(row["joined"] == "1" for row in rows)), (done["pairs"], done["pairs"] // 2))
+        self.run_ok("data", "graph", "motifs", "-o", "motifs.safetensors", "--graphs", "60")
+        self.run_ok("train", "recipe.toml", 'graph.task="graph"', "graph.model=gin", "graph.path=motifs.safetensors", "out=motifs",
+                    "batch=10", "eval.every=6")
+        done, rows = self.predictions("motifs")
+        self.assertEqual((done["task"], len(rows)), ("graph", 60))
+        self.assertAlmostEqual(done["held_out"]["loss"] / self.held_out("motifs")["held_out_loss"], 1, 5)
+
+    def test_info_of_a_graph_and_of_a_network(self):
+        self.blocks("graph.safetensors")
+        self.run_ok("train", "recipe.toml")
+        network = json.loads(self.run_ok("info", "out", "--json"))
+        self.assertEqual((network["kind"], network["model"], network["classes"], network["heads"]), ("graph network", "gat", 4, 2))
+        weights = 16 * 32 + 32 * 3 + 32 * 4 + 4 * 3  # a map of 16 features to two heads of 16, and one of these to 4 classes
+        self.assertEqual(network["parameters"], weights)
+        self.assertIn("gat of graphs, task node", self.run_ok("info", "out"))
+        graph = json.loads(self.run_ok("info", "graph.safetensors", "--json"))
+        self.assertEqual((graph["kind"], graph["nodes"], graph["features"], graph["classes"], graph["weighted"]), ("graph", 200, 16, 4, False))
+        self.assertRegex(self.run_ok("info", "graph.safetensors"), r"classes +4, 200 known, \d+ to train on")
 
     def test_what_is_left_out_is_counted(self):
         (self.folder / "m.mtx").write_text("%%matrixmarket Matrix Coordinate real symmetric\n3 3 4\n1 1 1\n2 1 1\n3 3 1\n3 2 1\n")

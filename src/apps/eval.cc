@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "apps/commands.h"
+#include "apps/eval_graph.h"
 #include "apps/eval_tasks.h"
 #include "apps/model_args.h"
 #include "apps/ranks_args.h"
@@ -30,8 +31,23 @@ struct EvalArgs {
   int64_t stride = 0;
   bool json = false;
   TaskArgs tasks;
+  std::string graph, predictions;
   const Cli* cli = nullptr;
 };
+
+// Of options only those of a graph network go with one, and with nothing else.
+bool evals_graph(const EvalArgs& o) {
+  const bool graph = !o.model.model.empty() && holds_graph_network(o.model.model);
+  constexpr const char *kGraph[] = {"graph", "predictions"},
+                       *kOther[] = {"text",    "jsonl", "kl",  "tasks",   "answers", "stride", "ctx-size",
+                                    "adapter", "slots", "mtp", "predict", "think",   "chunk",  "reasoning-budget"};
+  for (const char* name : graph ? std::span<const char* const>(kOther) : std::span<const char* const>(kGraph)) {
+    if (typed(*o.cli, name))
+      fail(fmt::format("--{}", name), {.what = graph ? "does not go with a graph network" : "needs a graph network",
+                                       .got = printable(o.model.model)});
+  }
+  return graph;
+}
 
 std::string read_text(const std::string& path) {
   if (path.empty()) fail("eval", {.what = "there is nothing to read", .hint = "--text, --jsonl or --tasks FILE"});
@@ -235,10 +251,18 @@ Action setup_eval(Cli& cli) {
   o->model.declare_types(cli);
   cli.option("--chunk", o->model.chunk, "tokens of a pass; 1 if SSM states are rounded");
   cli.option("-t,--threads", o->model.threads, "0: one per core");
+  cli.option("--graph FILE", o->graph, "of a graph network: another graph than the one that it was trained on");
+  cli.option("--predictions FILE", o->predictions, "of a graph network: a .csv file for classes or scores");
   cli.flag("--json", o->json, "print one JSON object");
   cli.rare();
   o->ranks.declare(cli);
   return [o] {
+    if (evals_graph(*o))
+      return eval_graph({.folder = o->model.model,
+                         .graph = o->graph,
+                         .predictions = o->predictions,
+                         .threads = o->model.threads,
+                         .json = o->json});
     std::vector<std::string> models = {o->model.model};
     if (!o->base.empty()) models.push_back(o->base);
     return o->ranks.start(o->model, models, [o] { return eval_command(*o); });

@@ -64,9 +64,13 @@ gnn::NetworkSpec network_of(const Recipe& recipe, int64_t features, int64_t clas
                         .kernels = std::max<int64_t>(1, g.kernels),
                         .eps = static_cast<float>(g.eps),
                         .dropout = static_cast<float>(g.dropout),
+                        .attention_dropout = static_cast<float>(g.attention_dropout),
                         .aggregate = aggregate_of(g)};
   if (g.task == "graph") spec.readout = reduction(g.readout);
   spec.rewrites = gnn::rewrites_without(g.rewrites_off, "graph.rewrites_off");
+  if (spec.kind == gnn::Kind::gat && spec.attention_dropout > 0 && !(spec.rewrites.fuse && spec.rewrites.postpone))
+    fail("graph.attention_dropout", {.what = "does not go with weights of edges in memory",
+                                     .expected = "fuse and postpone, not in graph.rewrites_off"});
   return spec;
 }
 
@@ -246,10 +250,19 @@ void GraphWeights::write(std::span<const float> values, int64_t features, int64_
   }
   file.finish();
   const GraphRecipe& g = recipe_.graph;
-  const nlohmann::ordered_json config = {{"model", g.model},   {"task", g.task},           {"readout", g.readout},
-                                         {"layers", g.layers}, {"features", features},     {"hidden", g.hidden},
-                                         {"classes", classes}, {"heads", g.heads},         {"kernels", g.kernels},
-                                         {"eps", g.eps},       {"aggregate", g.aggregate}, {"dropout", g.dropout}};
+  const nlohmann::ordered_json config = {{"model", g.model},
+                                         {"task", g.task},
+                                         {"readout", g.readout},
+                                         {"layers", g.layers},
+                                         {"features", features},
+                                         {"hidden", g.hidden},
+                                         {"classes", classes},
+                                         {"heads", g.heads},
+                                         {"kernels", g.kernels},
+                                         {"eps", g.eps},
+                                         {"aggregate", g.aggregate},
+                                         {"dropout", g.dropout},
+                                         {"attention_dropout", g.attention_dropout}};
   io::write_text_file(folder / "config.json", config.dump(1) + "\n");
 }
 

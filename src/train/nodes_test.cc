@@ -176,6 +176,7 @@ TEST_F(NodesTest, BF16TrainsAlmostAlike) {
 TEST_F(NodesTest, NeitherThreadsNorAResumptionChangeABit) {
   golden("gat");
   recipe_.graph.dropout = 0.3;
+  recipe_.graph.attention_dropout = 0.2;
   recipe_.steps = 20;
   recipe_.checkpoint.every = 10;
   recipe_.checkpoint.keep = 9;
@@ -449,6 +450,11 @@ TEST_F(NodesTest, RecipesThatContradictThemselves) {
   expect("[graph.sample] does not go with monet", [](Recipe& r) {
     r.graph.sample = 5;
     r.graph.model = "monet";
+  });
+  expect("[graph.attention_dropout] does not go with weights of edges in memory", [](Recipe& r) {
+    r.graph.model = "gat";
+    r.graph.attention_dropout = 0.5;
+    r.graph.rewrites_off = {"fuse"};
   });
   expect("[graph.rewrites_off] is not a rewrite; got fusing", [](Recipe& r) { r.graph.rewrites_off = {"fusing"}; });
   expect("[graph.aggregate] does not go with gcn; got max; expected add", [](Recipe& r) { r.graph.aggregate = "max"; });
