@@ -155,6 +155,12 @@ class Graphs(GraphCase):
         self.assertEqual(self.predictions("alone", "--graph", "graph.safetensors")[1], rows)
         self.refused("[--text] does not go with a graph network", "eval", "out", "--text", "recipe.toml")
         self.refused("[--predictions] needs a graph network", "eval", "tiny", "--text", "recipe.toml", "--predictions", "q.csv")
+        # Nodes of which no class is known.
+        (self.folder / "ring.txt").write_text("".join(f"{i} {(i + 1) % 6}\n" for i in range(6)))
+        npy(self.folder / "x.npy", "f4", (6, 16), [0.01 * i for i in range(96)])
+        self.run_ok("data", "graph", "ring.txt", "-o", "ring.safetensors", "--features", "x.npy")
+        done, unknown = self.predictions("out", "--graph", "ring.safetensors")
+        self.assertEqual((done["nodes"], done.get("held_out"), [row["label"] for row in unknown]), (6, None, [""] * 6))
         self.assertRegex(self.run_ok("eval", "out"), r"accuracy 0\.\d+, loss \d\.\d+ on \d+ nodes held out")
 
     def test_predictions_of_pairs_and_graphs(self):

@@ -100,13 +100,13 @@ ordered_json classes(const std::string& each, const graph::GraphData& data, cons
   return result;
 }
 
-ordered_json of_nodes(const train::Recipe& recipe, Ctx& ctx, std::string& csv) {
-  train::Nodes nodes(recipe);
+ordered_json of_nodes(const train::Recipe& recipe, int64_t known, Ctx& ctx, std::string& csv) {
+  train::Nodes nodes(recipe, known);
   return classes("node", nodes.data(), nodes.logits(ctx), csv);
 }
 
-ordered_json of_graphs(const train::Recipe& recipe, Ctx& ctx, std::string& csv) {
-  train::Graphs graphs(recipe);
+ordered_json of_graphs(const train::Recipe& recipe, int64_t known, Ctx& ctx, std::string& csv) {
+  train::Graphs graphs(recipe, known);
   std::vector<int32_t> all;
   for (int64_t g = 0; g < std::ssize(graphs.data().y); ++g) all.push_back(static_cast<int32_t>(g));
   return classes("graph", graphs.data(), graphs.logits(ctx, all), csv);
@@ -186,11 +186,12 @@ int eval_graph(const EvalGraphArgs& args) {
   Ctx ctx{.arena = arena};
   if (args.threads > 0) ctx.threads = static_cast<int>(args.threads);
   const std::string& task = recipe.graph.task;
+  const int64_t known = io::Json::read(folder / "config.json").need({"classes"}).as_int({1, 1 << 20});
   std::string csv;
   const ordered_json found = with_paths_of(recipe, [&] {
     return task == "edge"    ? of_pairs(recipe, ctx, csv)
-           : task == "graph" ? of_graphs(recipe, ctx, csv)
-                             : of_nodes(recipe, ctx, csv);
+           : task == "graph" ? of_graphs(recipe, known, ctx, csv)
+                             : of_nodes(recipe, known, ctx, csv);
   });
   ordered_json result = {{"model", args.folder}, {"graph", recipe.graph.path}, {"task", task}};
   result.update(found);

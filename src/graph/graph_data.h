@@ -45,8 +45,11 @@ inline constexpr int64_t kMostClasses = 1 << 20;
 // Error, naming the first, unless all are finite. [nodes, width]
 void check_features(std::span<const float> x, int64_t width, std::string_view where);
 
-GraphData read_graph(const std::filesystem::path& path, Task task = Task::node);
+// `classes`: those that a network knows, which is to be run and not to be trained: y may be missing, or have unknown
+// classes alone. 0: as many as the file has.
+GraphData read_graph(const std::filesystem::path& path, Task task = Task::node, int64_t classes = 0);
 // The same from the tensors of a file; `where` names it.
-GraphData graph_of(const std::vector<io::StoredTensor>& tensors, const std::string& where, Task task = Task::node);
+GraphData graph_of(const std::vector<io::StoredTensor>& tensors, const std::string& where, Task task = Task::node,
+                   int64_t classes = 0);
 
 }  // namespace braid::graph

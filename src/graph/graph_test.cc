@@ -87,7 +87,7 @@ struct File {
   std::set<std::string> left_out{};
   Shape x_shape{3, 2};
 
-  GraphData read() const {
+  GraphData read(Task task = Task::node, int64_t classes = 0) const {
     std::vector<io::StoredTensor> list;
     const auto add = [&](const char* name, const View& view) {
       if (!left_out.contains(name)) list.push_back({name, view});
@@ -98,7 +98,7 @@ struct File {
     add("y", integers(y));
     add("train", integers(train));
     add("x", view_of(x.data(), x_shape));
-    return graph_of(list, "file");
+    return graph_of(list, "file", task, classes);
   }
 };
 
@@ -182,6 +182,23 @@ TEST(GraphData, TooManyEdgesAreRefusedBeforeMemoryIsTaken) {
                                               {"rowptr", view_of(rowptr.data(), {2})}};
   const std::string error = support::error_of([&] { graph_of(list, "file"); });
   EXPECT_NE(error.find("has too many edges; got 2147483648"), std::string::npos) << error;
+}
+
+// For a network that knows three classes and is only run.
+TEST(GraphData, ClassesNeedNotBeKnownToPredictThem) {
+  File file;
+  file.y = {-1, -1, -1};
+  EXPECT_EQ(file.read(Task::node, 3).classes, 3);
+  file.left_out = {"y", "train"};
+  const GraphData data = file.read(Task::node, 3);
+  EXPECT_EQ(data.y, (std::vector<int32_t>{-1, -1, -1}));
+  EXPECT_EQ(data.train, (std::vector<uint8_t>{0, 0, 0}));
+  EXPECT_NE(support::error_of([&] { file.read(); }).find("has no tensor y"), std::string::npos);
+  file.left_out.clear();
+  file.y = {0, 3, -1};
+  EXPECT_NE(
+      support::error_of([&] { file.read(Task::node, 3); }).find("has too many classes; got 3; expected at most 2"),
+      std::string::npos);
 }
 
 TEST(GraphData, WhatLearningShouldKnowIsNoted) {
@@ -322,9 +339,10 @@ TEST(GraphWeights, FollowTheirEdges) {
             (Rows{{{0, 4.f}}, {{0, 8.f}, {1, 3.f}}}));
   const Sample sample = sample_neighbours(data.graph.in, std::vector<int32_t>{2, 0}, 1, 9, {});
   ASSERT_EQ(sample.nodes.size(), 4u);
+  const Rows drawn = rows_of(sample.blocks[0].in);
   for (const auto& [row, node] : {std::pair<size_t, size_t>{0, 2}, {1, 0}}) {
     std::vector<std::pair<int, float>> named;
-    for (const auto& [at, weight] : rows_of(sample.blocks[0].in)[row])
+    for (const auto& [at, weight] : drawn[row])
       named.emplace_back(sample.nodes[static_cast<size_t>(at)], weight);
     std::sort(named.begin(), named.end());
     EXPECT_EQ(named, rows[node]);

@@ -121,12 +121,13 @@ void check_graph(const Recipe& recipe) {
     fail("batch", {.what = "goes with graph.sample; without it a batch is the whole graph", .hint = "leaving it out"});
 }
 
-graph::GraphData read_for(const Recipe& recipe) {
+graph::GraphData read_for(const Recipe& recipe, int64_t classes) {
   check_graph(recipe);
   const GraphRecipe& g = recipe.graph;
-  graph::GraphData data = graph::read_graph(g.path, g.task == "edge"    ? graph::Task::edge
-                                                    : g.task == "graph" ? graph::Task::graph
-                                                                        : graph::Task::node);
+  const graph::Task task = g.task == "edge"    ? graph::Task::edge
+                           : g.task == "graph" ? graph::Task::graph
+                                               : graph::Task::node;
+  graph::GraphData data = graph::read_graph(g.path, task, classes);
   std::vector<float>& weight = data.graph.in.weight;
   if (weight.empty()) return data;
   if (g.model == "gcn") {

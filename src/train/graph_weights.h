@@ -20,8 +20,8 @@ namespace braid::train {
 // Error for words that do not go with objective = "graph".
 void check_graph(const Recipe& recipe);
 // The graph of a recipe that was checked, for its task. Weights of edges that its model does not read are dropped, with
-// a note.
-graph::GraphData read_for(const Recipe& recipe);
+// a note. `classes`: of a network that is only run (graph_data.h).
+graph::GraphData read_for(const Recipe& recipe, int64_t classes = 0);
 // How messages are reduced: graph.aggregate, or what the model does by itself.
 Reduce aggregate_of(const GraphRecipe& recipe);
 gnn::NetworkSpec network_of(const Recipe& recipe, int64_t features, int64_t classes);

@@ -8,9 +8,9 @@
 
 namespace braid::train {
 
-Graphs::Graphs(const Recipe& recipe)
+Graphs::Graphs(const Recipe& recipe, int64_t classes)
     : recipe_(recipe),
-      data_(read_for(recipe)),
+      data_(read_for(recipe, classes)),
       spec_(network_of(recipe, data_.features, data_.classes)),
       weights_(recipe, gnn::params_of(spec_)),
       network_(spec_, weights_.params()),

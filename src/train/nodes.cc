@@ -9,9 +9,9 @@
 namespace braid::train {
 namespace fs = std::filesystem;
 
-Nodes::Nodes(const Recipe& recipe)
+Nodes::Nodes(const Recipe& recipe, int64_t classes)
     : recipe_(recipe),
-      data_(read_for(recipe)),
+      data_(read_for(recipe, classes)),
       spec_(network_of(recipe, data_.features, data_.classes)),
       block_(gnn::block_for(spec_.kind, spec_.rewrites, std::move(data_.graph))),
       weights_(recipe, gnn::params_of(spec_)),
