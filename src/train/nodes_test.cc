@@ -195,6 +195,19 @@ TEST_F(NodesTest, NeitherThreadsNorAResumptionChangeABit) {
   EXPECT_NE(support::error_of([&] { Nodes{recipe_}; }).find("0.att_dst would be ignored"), std::string::npos);
 }
 
+TEST_F(NodesTest, AttentionIsDroppedInTrainingAlone) {
+  golden("gat");
+  recipe_.steps = 1;
+  const std::vector<double> plain = train();
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const std::vector<float> logits = Nodes(recipe_).logits(ctx);
+  fs::remove_all(recipe_.out);
+  recipe_.graph.attention_dropout = 0.5;
+  EXPECT_EQ(Nodes(recipe_).logits(ctx), logits);
+  EXPECT_GT(std::abs(train()[0] - plain[0]), 1e-3);
+}
+
 // As PyTorch Geometric's strict load_state_dict does: a layer, a term or an eps that the network lacks is not dropped.
 TEST_F(NodesTest, InitRefusesWhatItWouldIgnore) {
   golden("gin");
