@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "apps/model_args.h"
 #include "apps/recipe_paths.h"
 #include "apps/result.h"
 #include "gnn/network.h"
@@ -39,6 +40,7 @@ train::Recipe recipe_of(const fs::path& folder) {
   }
   train::Recipe recipe;
   recipe.objective = "graph";
+  recipe.dtype = "f32";
   const io::Json config = io::Json::read(folder / "config.json");
   train::GraphRecipe& g = recipe.graph;
   g.model = config.need({"model"}).as_string();
@@ -166,6 +168,19 @@ bool holds_graph_network(const fs::path& folder) {
     return value && value->is_string();
   };
   return is_text("model") && is_text("task") && gnn::kind_of(json.need({"model"}).as_string());
+}
+
+bool evals_graph(const std::string& model, const Cli& cli) {
+  const bool graph = !model.empty() && holds_graph_network(model);
+  constexpr const char *kGraph[] = {"graph", "predictions"},
+                       *kOther[] = {"text",    "jsonl", "kl",  "tasks",   "answers", "stride", "ctx-size",
+                                    "adapter", "slots", "mtp", "predict", "think",   "chunk",  "reasoning-budget"};
+  for (const char* name : graph ? std::span<const char* const>(kOther) : std::span<const char* const>(kGraph)) {
+    if (typed(cli, name))
+      fail(fmt::format("--{}", name),
+           {.what = graph ? "does not go with a graph network" : "needs a graph network", .got = printable(model)});
+  }
+  return graph;
 }
 
 int eval_graph(const EvalGraphArgs& args) {

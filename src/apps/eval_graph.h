@@ -6,10 +6,15 @@
 #include <optional>
 #include <string>
 
+#include "apps/cli.h"
+
 namespace braid::apps {
 
 // Whether a folder holds a graph network, as objective = "graph" writes one.
 bool holds_graph_network(const std::filesystem::path& folder);
+
+// Whether braid eval was given one. Of options only its own go with it, and with nothing else.
+bool evals_graph(const std::string& model, const Cli& cli);
 
 struct EvalGraphArgs {
   std::string folder, graph, predictions;  // graph: another file than the run's; predictions: a .csv to write
