@@ -31,7 +31,8 @@ ordered_json describe_network(const fs::path& folder) {
   if (j["model"] != "monet") j.erase("kernels");
   int64_t parameters = 0;
   ordered_json tensors = ordered_json::array();
-  for (const io::StoredTensor& t : io::Safetensors(train::GraphWeights::file_in(folder)).tensors()) {
+  const io::Safetensors file(train::GraphWeights::file_in(folder));
+  for (const io::StoredTensor& t : file.tensors()) {
     if (t.name.ends_with(".eps")) continue;  // not trained
     parameters += t.view.count();
     tensors.push_back({{"name", t.name}, {"shape", to_string(t.view.shape)}});
