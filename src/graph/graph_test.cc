@@ -342,8 +342,7 @@ TEST(GraphWeights, FollowTheirEdges) {
   const Rows drawn = rows_of(sample.blocks[0].in);
   for (const auto& [row, node] : {std::pair<size_t, size_t>{0, 2}, {1, 0}}) {
     std::vector<std::pair<int, float>> named;
-    for (const auto& [at, weight] : drawn[row])
-      named.emplace_back(sample.nodes[static_cast<size_t>(at)], weight);
+    for (const auto& [at, weight] : drawn[row]) named.emplace_back(sample.nodes[static_cast<size_t>(at)], weight);
     std::sort(named.begin(), named.end());
     EXPECT_EQ(named, rows[node]);
   }
