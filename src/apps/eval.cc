@@ -215,7 +215,7 @@ Action setup_eval(Cli& cli) {
   o->cli = &cli;
   cli.positional("model", o->model.model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
   cli.option("--text FILE", o->text, "the text to predict");
-  cli.option("--jsonl F", o->lines, "or lines as of braid score, of which completions count");
+  cli.option("--jsonl F", o->lines, "or lines as of braid score: of completions alone");
   cli.option(
       "--kl BASE", o->base,
       "compare with the model that this one was made from: KL divergence, perplexities, agreement of top tokens");
