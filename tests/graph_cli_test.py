@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Graphs from the command line: `data graph` writes what `train` reads, a run resumes, and mistakes get one line."""
+import csv
 import json
 import struct
 
@@ -95,6 +96,22 @@ class Graphs(GraphCase):
         self.refused("[a class] out of range; got 1000000000; expected -1 to 1048575", "data", "graph", "ring.txt", "-o", "m.safetensors", "--labels", "far.npy")
         self.refused("another number of nodes; got 5", "data", "graph", "ring.txt", "-o", "m.safetensors", "--features", "x.npy")
 
+    def test_weights_of_edges(self):
+        (self.folder / "w.mtx").write_text("%%MatrixMarket matrix coordinate real skew-symmetric\n3 3 2\n2 1 0.5\n3 1 -2\n")
+        words = ("data", "graph", "w.mtx", "-o", "w.safetensors", "--json")
+        made = json.loads(self.run_ok(*words))
+        self.assertEqual((made["edges"], made["weight_min"], made["weight_max"]), (4, -2, 2))
+        self.refused("[w.safetensors] already exists; try another name, or removing it", *words)
+        self.assertNotIn("weight_min", json.loads(self.run_ok(*words, "--force", "--unweighted")))
+        (self.folder / "ring.txt").write_text("".join(f"{i} {(i + 1) % 6} {0.5 + i}\n" for i in range(6)))
+        npy(self.folder / "x.npy", "f4", (6, 2), [0.5 * i for i in range(12)])
+        npy(self.folder / "y.npy", "i8", (6,), [0, 1, 0, 1, 0, 1])
+        self.assertIn("weights from 0.5 to 5.5", self.run_ok("data", "graph", "ring.txt", "-o", "graph.safetensors", "--features", "x.npy",
+                                                             "--labels", "y.npy", "--train", "1"))
+        self.assertIn("weights from 0.5 to 5.5", self.run_ok("train", "recipe.toml", "graph.model=gcn"))
+        self.assertIn("the weights of the edges do nothing in gat, only in gcn", self.run_ok("train", "recipe.toml", "out=gat"))
+        self.refused("[--unweighted] does not go with this source", "data", "graph", "grid", "--unweighted", "-o", "b.safetensors")
+
     def test_nodes_without_edges_are_those_of_features_and_labels(self):
         (self.folder / "pair.txt").write_text("0 1\n1 0\n")
         npy(self.folder / "x.npy", "f4", (5, 2), [0.5 * i for i in range(10)])
@@ -108,6 +125,69 @@ class Graphs(GraphCase):
                      "--labels", "y.npy")
         npy(self.folder / "x.npy", "f4", (5, 0), [])
         self.refused("is not one row per node; got [5, 0]", *words[:3], "-o", "m.safetensors", "--features", "x.npy")
+
+    def predictions(self, out, *words):
+        done = json.loads(self.run_ok("eval", out, "--predictions", "p.csv", *words, "--json"))
+        with open(self.folder / "p.csv", newline="") as file:
+            return done, list(csv.DictReader(file))
+
+    def test_predictions_of_nodes(self):
+        self.blocks("graph.safetensors")
+        self.run_ok("train", "recipe.toml", "eval.every=6")
+        done, rows = self.predictions("out")
+        self.assertEqual((done["task"], done["nodes"], done["classes"], len(rows)), ("node", 200, 4, 200))
+        self.assertAlmostEqual(done["held_out"]["loss"] / self.held_out("out")["held_out_loss"], 1, 5)
+        right = {"0": [], "1": []}
+        for row in rows:
+            p = [float(row[f"p_{c}"]) for c in range(4)]
+            self.assertAlmostEqual(sum(p), 1, 4)
+            self.assertAlmostEqual(p[int(row["predicted"])], max(p), 5)
+            right[row["trained"]].append(row["label"] == row["predicted"])
+        for side, name in (("0", "held_out"), ("1", "trained")):
+            self.assertEqual(len(right[side]), done[name]["count"])
+            self.assertAlmostEqual(sum(right[side]) / len(right[side]), done[name]["accuracy"], 9)
+        # The same of a checkpoint, and of another graph where there is no recipe.
+        self.assertEqual(self.predictions("out/checkpoints/step-00000006")[1], rows)
+        for name in ("config.json", "model.safetensors"):
+            (self.folder / "alone").mkdir(exist_ok=True)
+            (self.folder / "alone" / name).write_bytes((self.folder / "out" / name).read_bytes())
+        self.refused("no recipe beside the network names its graph; got alone; try --graph", "eval", "alone")
+        self.assertEqual(self.predictions("alone", "--graph", "graph.safetensors")[1], rows)
+        self.refused("[--text] does not go with a graph network", "eval", "out", "--text", "recipe.toml")
+        self.refused("[--predictions] needs a graph network", "eval", "tiny", "--text", "recipe.toml", "--predictions", "q.csv")
+        # Nodes of which no class is known.
+        (self.folder / "ring.txt").write_text("".join(f"{i} {(i + 1) % 6}\n" for i in range(6)))
+        npy(self.folder / "x.npy", "f4", (6, 16), [0.01 * i for i in range(96)])
+        self.run_ok("data", "graph", "ring.txt", "-o", "ring.safetensors", "--features", "x.npy")
+        done, unknown = self.predictions("out", "--graph", "ring.safetensors")
+        self.assertEqual((done["nodes"], done.get("held_out"), [row["label"] for row in unknown]), (6, None, [""] * 6))
+        self.assertRegex(self.run_ok("eval", "out"), r"accuracy 0\.\d+, loss \d\.\d+ on \d+ nodes held out")
+
+    def test_predictions_of_pairs_and_graphs(self):
+        self.blocks("graph.safetensors")
+        self.run_ok("train", "recipe.toml", 'graph.task="edge"', "graph.model=gcn", "eval.every=6")
+        done, rows = self.predictions("out")
+        self.assertEqual(done["of"], "held_out")
+        self.assertAlmostEqual(done["auc"], self.held_out("out")["held_out_auc"], 6)
+        self.assertEqual((len(rows), sum(row["joined"] == "1" for row in rows)), (done["pairs"], done["pairs"] // 2))
+        self.run_ok("data", "graph", "motifs", "-o", "motifs.safetensors", "--graphs", "60")
+        self.run_ok("train", "recipe.toml", 'graph.task="graph"', "graph.model=gin", "graph.path=motifs.safetensors", "out=motifs",
+                    "batch=10", "eval.every=6")
+        done, rows = self.predictions("motifs")
+        self.assertEqual((done["task"], len(rows)), ("graph", 60))
+        self.assertAlmostEqual(done["held_out"]["loss"] / self.held_out("motifs")["held_out_loss"], 1, 5)
+
+    def test_info_of_a_graph_and_of_a_network(self):
+        self.blocks("graph.safetensors")
+        self.run_ok("train", "recipe.toml")
+        network = json.loads(self.run_ok("info", "out", "--json"))
+        self.assertEqual((network["kind"], network["model"], network["classes"], network["heads"]), ("graph network", "gat", 4, 2))
+        weights = 16 * 32 + 32 * 3 + 32 * 4 + 4 * 3  # a map of 16 features to two heads of 16, and one of these to 4 classes
+        self.assertEqual(network["parameters"], weights)
+        self.assertIn("gat of graphs, task node", self.run_ok("info", "out"))
+        graph = json.loads(self.run_ok("info", "graph.safetensors", "--json"))
+        self.assertEqual((graph["kind"], graph["nodes"], graph["features"], graph["classes"], graph["weighted"]), ("graph", 200, 16, 4, False))
+        self.assertRegex(self.run_ok("info", "graph.safetensors"), r"classes +4, 200 known, \d+ to train on")
 
     def test_what_is_left_out_is_counted(self):
         (self.folder / "m.mtx").write_text("%%matrixmarket Matrix Coordinate real symmetric\n3 3 4\n1 1 1\n2 1 1\n3 3 1\n3 2 1\n")
@@ -139,7 +219,7 @@ class Graphs(GraphCase):
         self.assertIn("no message takes", self.run_ok(*words))
         self.assertTrue(0 <= self.held_out("out")["held_out_auc"] <= 1)
         self.assertIn("held_out_hits_at_20", self.held_out("out"))
-        self.run_ok("data", "graph", "bipartite", "-o", "graph.safetensors", "--nodes", "90", "--items", "40", "--degree", "4")
+        self.run_ok("data", "graph", "bipartite", "-o", "graph.safetensors", "--nodes", "90", "--items", "40", "--degree", "4", "--force")
         self.assertIn("from 90 nodes of another type", self.run_ok(*words, "out=two", "graph.model=sage"))
         self.refused("two types of nodes; got gcn", *words, "out=other")
 

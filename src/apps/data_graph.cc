@@ -31,11 +31,16 @@ struct DataGraphArgs {
           graphs = graph::MotifGraphs{}.graphs, seed = 0;
   double degree = graph::BlockModel{}.degree, homophily = graph::BlockModel{}.homophily,
          signal = graph::BlockModel{}.signal, train = graph::BlockModel{}.train;
-  bool directed = false, json = false;
+  bool directed = false, unweighted = false, force = false, json = false;
 
   GraphFiles file() const {
-    return {
-        .edges = source, .features = features, .classes = classes, .train = train, .seed = seed, .directed = directed};
+    return {.edges = source,
+            .features = features,
+            .classes = classes,
+            .train = train,
+            .seed = seed,
+            .directed = directed,
+            .unweighted = unweighted};
   }
 };
 
@@ -56,6 +61,7 @@ void refuse_unread(const DataGraphArgs& o) {
       {"--features", !o.features.empty(), {file}},
       {"--labels", !o.classes.empty(), {file}},
       {"--directed", o.directed, {file}},
+      {"--unweighted", o.unweighted, {file}},
       {"--nodes", o.nodes != plain.nodes, {"blocks", "rmat", "uniform", "grid", "bipartite"}},
       {"--degree", o.degree != plain.degree, {"blocks", "rmat", "uniform", "bipartite"}},
       {"--train", o.train != plain.train, {file, "blocks", "motifs"}},
@@ -167,7 +173,7 @@ std::string reorder(graph::GraphData& data, const std::string& order, nlohmann::
 
 int data_graph(const DataGraphArgs& o) {
   check(o);
-  io::check_new_file(o.out, ".safetensors");
+  io::check_new_file(o.out, o.force ? ".safetensors" : "");
   graph::GraphData data = is_model(o.source) ? generated(o) : read_graph_files(o.file());
   const graph::RowStats stats = graph::stats_of(data.graph.in);
   nlohmann::ordered_json result = {{"file", o.out},
@@ -177,6 +183,12 @@ int data_graph(const DataGraphArgs& o) {
                                    {"degree_mean", stats.mean},
                                    {"nodes_without_edges", stats.empty}};
   std::string text = fmt::format("{}: {}", printable(o.out), graph::describe(stats));
+  if (const graph::Csr& in = data.graph.in; !in.weight.empty()) {
+    const auto [least, most] = std::minmax_element(in.weight.begin(), in.weight.end());
+    result["weight_min"] = *least;
+    result["weight_max"] = *most;
+    text += ", " + graph::describe_weights(in);
+  }
   if (!o.order.empty()) text += reorder(data, o.order, result);
   graph::write_graph(o.out, data);
   print_result(o.json, result, text);
@@ -194,6 +206,7 @@ Action setup_data_graph(Cli& cli) {
   cli.option("--features F.npy", o->features, "of the nodes of a file, [nodes, width] float32");
   cli.option("--labels F.npy", o->classes, "of the nodes of a file: classes from 0, -1 unknown; integers");
   cli.flag("--directed", o->directed, "a line of a list of edges is one edge, from its first node to its second");
+  cli.flag("--unweighted", o->unweighted, "do not read weights: values of a .mtx file, the third column of a list");
   cli.option("--train", o->train, "share of the nodes of known class to train on; the others are held out");
   cli.option("--nodes", o->nodes, "generated: nodes; rmat and grid round up to a power of two, a square");
   cli.option("--degree", o->degree, "generated: mean degree; rmat: even, before repetitions are dropped");
@@ -205,6 +218,7 @@ Action setup_data_graph(Cli& cli) {
   cli.option("--signal", o->signal, "the same: length of the means of the classes, in deviations of the noise");
   cli.option("--order", o->order, "of the nodes: degree, rcm (a narrow band) or labels (communities together)");
   cli.option("--seed", o->seed, "the same seed gives the same bytes");
+  cli.flag("--force", o->force, "overwrite an older file of tensors, but no model");
   cli.flag("--json", o->json, "print the result as a JSON object");
   return [o] { return data_graph(*o); };
 }

@@ -62,8 +62,9 @@ graph::GraphData read_graph_files(const GraphFiles& files) {
   const int64_t rows = data.features > 0 ? std::ssize(data.x) / data.features : 0,
                 least = std::max<int64_t>(rows, std::ssize(data.y));
   within("nodes", static_cast<double>(least), 0, static_cast<double>(graph::kMost));
-  graph::TextGraph parsed =
-      matrix ? graph::parse_matrix_market(text, where) : graph::parse_edge_list(text, where, !files.directed, least);
+  const auto weights = files.unweighted ? graph::Weights::ignored : graph::Weights::read;
+  graph::TextGraph parsed = matrix ? graph::parse_matrix_market(text, where, weights)
+                                   : graph::parse_edge_list(text, where, !files.directed, least, weights);
   if (parsed.removed > 0) fmt::print(stderr, "{} self-loops and repeated edges are left out\n", parsed.removed);
   data.graph = graph::make_graph(std::move(parsed.csr));
   if (!files.features.empty()) need_nodes(files.features, rows, data.graph.rows());

@@ -19,7 +19,7 @@ struct GraphFiles {
   std::string edges, features, classes;  // the last two may be empty
   double train = 0;                      // share of the nodes of known class
   int64_t seed = 0;
-  bool directed = false;
+  bool directed = false, unweighted = false;
 };
 // A list of edges names no node without one: features and classes tell how many there are. Prints what it leaves out.
 graph::GraphData read_graph_files(const GraphFiles& files);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "apps/commands.h"
+#include "apps/eval_graph.h"
 #include "apps/eval_tasks.h"
 #include "apps/model_args.h"
 #include "apps/ranks_args.h"
@@ -25,7 +26,7 @@ constexpr int64_t kWindow = 512;
 
 struct EvalArgs {
   ModelArgs model{.activations = "bf16"};  // measures the error of weights alone
-  std::string text, lines, base;
+  std::string text, lines, base, graph, predictions;
   RanksArgs ranks;
   int64_t stride = 0;
   bool json = false;
@@ -214,7 +215,7 @@ Action setup_eval(Cli& cli) {
   o->cli = &cli;
   cli.positional("model", o->model.model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
   cli.option("--text FILE", o->text, "the text to predict");
-  cli.option("--jsonl F", o->lines, "or lines as braid score reads them; only completions are scored");
+  cli.option("--jsonl F", o->lines, "or lines as of braid score: of completions alone");
   cli.option(
       "--kl BASE", o->base,
       "compare with the model that this one was made from: KL divergence, perplexities, agreement of top tokens");
@@ -226,19 +227,23 @@ Action setup_eval(Cli& cli) {
   cli.option("-n,--predict", o->tasks.tokens, "of tasks: tokens of one answer at most");
   cli.option("--slots", o->tasks.slots, "of tasks: answers at a time");
   o->tasks.speculation.declare(cli);
-  cli.option("--answers FILE", o->tasks.answers, "of tasks: file for the answers, one JSON object per line");
+  cli.option("--answers FILE", o->tasks.answers, "of tasks: file for the answers, as JSON lines");
   cli.option("-c,--ctx-size", o->model.context,
-             "tokens of a window, each read from an empty state; without a stride windows are adjacent and the "
-             "second half of each is scored, as llama-perplexity does; 0: 512");
+             "tokens of a window, read from an empty state; without a stride windows are adjacent and the "
+             "second half of each is scored, as llama-perplexity; 0: 512");
   cli.option("--stride", o->stride, "windows N apart, whose last N are scored; 0: off");
   cli.option("--adapter FOLDER", o->model.adapter, "a LoRA adapter as PEFT and braid train write it");
   o->model.declare_types(cli);
   cli.option("--chunk", o->model.chunk, "tokens of a pass; 1 if SSM states are rounded");
   cli.option("-t,--threads", o->model.threads, "0: one per core");
+  cli.option("--graph FILE", o->graph, "another graph for a graph network");
+  cli.option("--predictions FILE", o->predictions, "a graph network's classes or scores, as CSV");
   cli.flag("--json", o->json, "print one JSON object");
   cli.rare();
   o->ranks.declare(cli);
   return [o] {
+    if (evals_graph(o->model.model, *o->cli))
+      return eval_graph({o->model.model, o->graph, o->predictions, o->model.threads, o->json});
     std::vector<std::string> models = {o->model.model};
     if (!o->base.empty()) models.push_back(o->base);
     return o->ranks.start(o->model, models, [o] { return eval_command(*o); });

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/eval_graph.h"
 #include "apps/info_machine.h"
 #include "apps/model_args.h"
 #include "io/ordered_json.h"
@@ -216,6 +217,11 @@ int info(const InfoArgs& o) {
   check_range("--ctx-size", o.context, 0, int64_t{1} << 30);
   if (o.model.empty())
     fail("info", {.what = "nothing to describe", .hint = "braid info MODEL, or braid info --machine"});
+  if (const auto graph = describe_graph(o.model)) {
+    if (o.context > 0) fail("--ctx-size", {.what = "applies to models of language", .got = "a graph"});
+    fmt::print("{}", o.json ? io::dumped(*graph) + "\n" : text_of_graph(*graph));
+    return 0;
+  }
   const models::ConfigSource source = models::find_config(o.model);
   const models::Config config = source.path ? models::load_config(*source.path) : models::read_config(source.json);
   if (!source.path) note_quantisation(source.json);
@@ -232,9 +238,10 @@ int info(const InfoArgs& o) {
 
 Action setup_info(Cli& cli) {
   auto o = std::make_shared<InfoArgs>();
-  cli.positional(
-      "model", o->model,
-      "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, or a shape of braid new", false);
+  cli.positional("model", o->model,
+                 "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, a shape of braid "
+                 "new, or a graph",
+                 false);
   cli.option("-c,--ctx-size N", o->context, "also what a sequence of N tokens takes");
   cli.flag("--machine", o->machine, "describe this computer and measure its roofs (about a second)");
   cli.flag("--json", o->json, "print one JSON object");

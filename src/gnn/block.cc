@@ -7,6 +7,7 @@
 
 #include "gnn/edge_ops.h"
 #include "sys/check.h"
+#include "sys/error.h"
 
 namespace braid::gnn {
 
@@ -65,16 +66,39 @@ void add_edge_blocks(Block& block) {
 
 Block make_sampled_block(graph::Graph graph, sparse::Use use) { return plain_block(std::move(graph), use); }
 
-void add_sampled_norm(Block& block, const graph::Csr& whole, std::span<const int32_t> nodes) {
+std::vector<float> gcn_roots(const graph::Csr& csr) {
+  std::vector<float> roots;
+  roots.reserve(static_cast<size_t>(csr.rows));
+  for (int64_t i = 0; i < csr.rows; ++i) {
+    auto degree = static_cast<float>(csr.degree(i) + 1);
+    if (!csr.weight.empty()) {
+      double sum = 1;
+      for (int64_t e = csr.rowptr[static_cast<size_t>(i)]; e < csr.rowptr[static_cast<size_t>(i) + 1]; ++e)
+        sum += static_cast<double>(csr.weight_of(e));
+      degree = static_cast<float>(sum);
+    }
+    if (degree < 0)
+      fail("edge_weight", {.what = fmt::format("the edges to node {} weigh less than -1 together", i),
+                           .got = fmt::format("{:.6g}", static_cast<double>(degree) - 1),
+                           .expected = "gcn takes the root of 1 plus their sum",
+                           .hint = "another model, or absolute values"});
+    roots.push_back(degree > 0 ? 1 / std::sqrt(degree) : 0);
+  }
+  return roots;
+}
+
+void add_sampled_norm(Block& block, const Block& whole, std::span<const int32_t> nodes) {
   const graph::Csr& in = block.graph.in;
-  const auto degree = [&](int64_t i) { return static_cast<float>(whole.degree(nodes[static_cast<size_t>(i)])); };
-  const auto root = [&](int64_t i) { return 1 / std::sqrt(degree(i) + 1); };
+  const auto degree = [&](int64_t i) {
+    return static_cast<float>(whole.graph.in.degree(nodes[static_cast<size_t>(i)]));
+  };
+  const auto root = [&](int64_t i) { return whole.root[static_cast<size_t>(nodes[static_cast<size_t>(i)])]; };
   block.norm.reserve(in.col.size());
   for (int64_t i = 0; i < in.rows; ++i) {
     const float own = root(i), each = in.degree(i) > 0 ? degree(i) / static_cast<float>(in.degree(i)) : 0;
     block.self_norm.push_back(own * own);
     for (int64_t e = in.rowptr[static_cast<size_t>(i)]; e < in.rowptr[static_cast<size_t>(i) + 1]; ++e)
-      block.norm.push_back(each * (own * root(in.col[static_cast<size_t>(e)])));
+      block.norm.push_back(each * (own * root(in.col[static_cast<size_t>(e)]) * in.weight_of(e)));
   }
 }
 
@@ -83,22 +107,27 @@ Block make_block(graph::Graph graph, EdgeValues values, sparse::Use use) {
   const graph::Csr& in = block.graph.in;
   CHECK(in.rows == in.cols, "a whole graph of {} rows and {} columns", in.rows, in.cols);
   if (values == EdgeValues::none) return block;
-  std::vector<float> root;
-  root.reserve(static_cast<size_t>(in.rows));
-  for (int64_t i = 0; i < in.rows; ++i) root.push_back(1 / std::sqrt(static_cast<float>(in.degree(i) + 1)));
   const bool norm = values == EdgeValues::norm;
+  std::vector<float> root;
+  if (norm) {
+    root = gcn_roots(in);
+  } else {
+    root.reserve(static_cast<size_t>(in.rows));
+    for (int64_t i = 0; i < in.rows; ++i) root.push_back(1 / std::sqrt(static_cast<float>(in.degree(i) + 1)));
+  }
   (norm ? block.norm : block.pseudo).reserve((norm ? 1 : 2) * in.col.size());
   for (size_t i = 0; i < static_cast<size_t>(in.rows); ++i) {
     if (norm) block.self_norm.push_back(root[i] * root[i]);
     for (int64_t e = in.rowptr[i]; e < in.rowptr[i + 1]; ++e) {
       const float source = root[static_cast<size_t>(in.col[static_cast<size_t>(e)])];
       if (norm) {
-        block.norm.push_back(root[i] * source);
+        block.norm.push_back(root[i] * source * in.weight_of(e));
       } else {
         block.pseudo.insert(block.pseudo.end(), {root[i], source});
       }
     }
   }
+  if (norm) block.root = std::move(root);
   return block;
 }
 

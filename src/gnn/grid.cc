@@ -83,14 +83,16 @@ std::unique_ptr<const GridBlock> make_grid_block(const NetworkSpec& spec, const 
   const auto degree = [&](int64_t position) {
     return static_cast<float>(csr.degree(order[static_cast<size_t>(position)]));
   };
-  const auto root = [&](int64_t position) { return 1 / std::sqrt(degree(position) + 1); };  // and the self-loop
+  const std::vector<float> roots = gcn ? gcn_roots(csr) : std::vector<float>();
+  const auto root = [&](int64_t position) { return roots[static_cast<size_t>(order[static_cast<size_t>(position)])]; };
   const graph::Csr& in = block->graph.in;
   block->norm.reserve(in.col.size());
   for (int64_t i = 0; i < in.rows; ++i) {
     const int64_t row = rows.begin + i;
     for (int64_t e = in.rowptr[static_cast<size_t>(i)]; e < in.rowptr[static_cast<size_t>(i) + 1]; ++e) {
       const float own = spec.aggregate == Reduce::mean ? 1 / degree(row) : 1;
-      block->norm.push_back(gcn ? root(row) * root(cols.begin + in.col[static_cast<size_t>(e)]) : own);
+      block->norm.push_back(gcn ? root(row) * root(cols.begin + in.col[static_cast<size_t>(e)]) * in.weight_of(e)
+                                : own);
     }
   }
   if (gcn) add_loops(*block, rows, cols, [&](int64_t i) { return root(i) * root(i); });

@@ -146,13 +146,23 @@ class Gat final : public Layer {
   Tensor forward(Run& run, const Block& block, const Tensor& x, DType out) const override {
     const Tensor h = linear(run, block.senders, x, weight_, run.numerics.activations);
     const Rewrites& r = spec_.rewrites;
-    const Tensor y = r.fuse && r.postpone ? attention(run, block, h, src_, dst_, spec_.heads, kSlope, out)
-                                          : attend_edges(run, block, h, out);
+    const Tensor y =
+        r.fuse && r.postpone ? attention(run, block, h, src_, dst_, how(run), out) : attend_edges(run, block, h, out);
     return bias(run, y, bias_, out);
   }
 
  private:
   static constexpr float kSlope = 0.2f;  // PyG's negative_slope
+
+  Attention how(const Run& run) const {
+    Attention attention{.heads = spec_.heads, .slope = kSlope};
+    if (!run.draws) return attention;
+    constexpr uint32_t kStream = 0x61747464;  // "attd": no other op draws with it
+    attention.drop = {.rate = spec_.attention_dropout,
+                      .key = {.seed = run.draws->seed, .stream = kStream + static_cast<uint32_t>(spec_.number)},
+                      .step = static_cast<uint32_t>(run.draws->step)};
+    return attention;
+  }
 
   // With scores, weights and messages of edges in memory.
   Tensor attend_edges(Run& run, const Block& block, const Tensor& h, DType out) const {

@@ -25,6 +25,8 @@ struct LayerSpec {
   int64_t in = 0, out = 0;         // channels; with heads, out = heads * channels of each
   int64_t in_dst = 0;              // sage: of nodes that receive, where they are of another type; 0: as in
   int64_t heads = 1;               // gat
+  float attention_dropout = 0;     // gat, in passes that draw random numbers; not without Rewrites::fuse and postpone
+  int64_t number = 0;              // of the layer in its network, which its draws are for
   int64_t kernels = 1;             // monet
   float eps = 0;                   // gin
   Reduce aggregate = Reduce::sum;  // sage, edgeconv (max or min), monet; the others sum

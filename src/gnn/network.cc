@@ -30,6 +30,8 @@ std::vector<LayerSpec> layers_of(const NetworkSpec& spec) {
                       .in = in,
                       .out = out,
                       .heads = heads,
+                      .attention_dropout = spec.attention_dropout,
+                      .number = i,
                       .kernels = spec.kernels,
                       .eps = spec.eps,
                       .aggregate = spec.aggregate,

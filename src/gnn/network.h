@@ -17,7 +17,7 @@ struct NetworkSpec {
   Kind kind = Kind::gcn;
   int64_t layers = 2, features = 0, hidden = 0, classes = 0;  // hidden: channels between layers, of each head in gat
   int64_t heads = 1, kernels = 1;
-  float eps = 0, dropout = 0;
+  float eps = 0, dropout = 0, attention_dropout = 0;
   Reduce aggregate = Reduce::sum;
   std::optional<Reduce> readout{};  // classes of graphs
   Rewrites rewrites{};

@@ -182,16 +182,16 @@ NodeScores node_scores(Run& run, const Tensor& x, Param& a_src, Param& a_dst, in
   return s;
 }
 
-Tensor attention(Run& run, const Block& block, const Tensor& x, Param& a_src, Param& a_dst, int64_t heads, float slope,
+Tensor attention(Run& run, const Block& block, const Tensor& x, Param& a_src, Param& a_dst, const Attention& how,
                  DType out) {
-  const NodeScores s = node_scores(run, x, a_src, a_dst, heads);
-  const int64_t rows = block.rows();
+  const NodeScores s = node_scores(run, x, a_src, a_dst, how.heads);
+  const int64_t rows = block.rows(), heads = how.heads;
   const Tensor left = s.left.slice(0, 0, rows), right = s.right, y(run.ctx.arena, out, {rows, x.dim(1)}),
                top(run.ctx.arena, DType::f32, {rows, heads}), sum(run.ctx.arena, DType::f32, {rows, heads});
   taped(
       run.ctx, "attention", {.in = {x, left, right}, .out = {y, top, sum}, .saved = {x, left, right, y, top, sum}},
       [x = Ref(x), left = Ref(left), right = Ref(right), y = Ref(y), top = Ref(top), sum = Ref(sum),
-       graph = &block.graph, slope](Ctx& c) {
+       graph = &block.graph, how](Ctx& c) {
         braid::run(c, GatFwd{.rowptr = graph->in.rowptr_view(),
                              .col = graph->in.col_view(),
                              .x = x.view(),
@@ -200,15 +200,17 @@ Tensor attention(Run& run, const Block& block, const Tensor& x, Param& a_src, Pa
                              .y = y.mut(),
                              .top = top.mut(),
                              .sum = sum.mut(),
-                             .slope = slope});
+                             .slope = how.slope,
+                             .drop = how.drop});
       },
       [x = Ref(x), left = Ref(left), right = Ref(right), y = Ref(y), top = Ref(top), sum = Ref(sum),
-       graph = &block.graph, slope](Ctx& c, Tape& tape) {
+       graph = &block.graph, how](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x), dleft = tape.make_grad(c, left), dright = tape.make_grad(c, right);
         braid::run(c, GatBwd{.rowptr = graph->in.rowptr_view(),
                              .col = graph->in.col_view(),
                              .out_rowptr = graph->out.rowptr_view(),
                              .out_col = graph->out.col_view(),
+                             .order = graph->order_view(),
                              .x = x.view(),
                              .left = left.view(),
                              .right = right.view(),
@@ -219,7 +221,8 @@ Tensor attention(Run& run, const Block& block, const Tensor& x, Param& a_src, Pa
                              .dx = dx.mut(),
                              .dleft = dleft.mut(),
                              .dright = dright.mut(),
-                             .slope = slope});
+                             .slope = how.slope,
+                             .drop = how.drop});
         tape.add_grad(c, x, dx);
         tape.add_grad(c, left, dleft);
         tape.add_grad(c, right, dright);

@@ -3,6 +3,7 @@
 #pragma once
 #include "core/param.h"
 #include "gnn/block.h"
+#include "kernels/gat/gat.h"
 #include "kernels/spmm/spmm.h"
 #include "nn/ops.h"
 #include "nn/run.h"
@@ -25,7 +26,12 @@ struct Messages {
 Tensor aggregate(Run& run, const Block& block, const Tensor& x, const Messages& messages, DType out);
 
 // Attention over the edges and a loop of every node (kernels/gat): x [cols, heads P] -> [rows, heads P] in `out`.
-Tensor attention(Run& run, const Block& block, const Tensor& x, Param& a_src, Param& a_dst, int64_t heads, float slope,
+struct Attention {
+  int64_t heads = 1;
+  float slope = 0.2f;
+  AttentionDropout drop{};
+};
+Tensor attention(Run& run, const Block& block, const Tensor& x, Param& a_src, Param& a_dst, const Attention& how,
                  DType out);
 
 // What its nodes contribute to the scores of edges: left as receivers, right as senders, [nodes, heads] F32 each.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "sys/error.h"
 
@@ -34,6 +35,26 @@ void check(const Csr& csr, std::string_view where) {
   }
   if (csr.rowptr.back() != csr.edges())
     bad(csr.rows - 1, "ends before the last edge", std::to_string(csr.rowptr.back()), std::to_string(csr.edges()));
+  if (csr.weight.empty()) return;
+  CHECK(csr.weight.size() == csr.col.size(), "{} weights, {} edges", csr.weight.size(), csr.col.size());
+  const auto odd = std::find_if(csr.weight.begin(), csr.weight.end(), [](float w) { return !std::isfinite(w); });
+  if (odd != csr.weight.end())
+    fail(where, {.what = fmt::format("the weight of edge {} is not finite", odd - csr.weight.begin()),
+                 .got = fmt::format("{}", *odd)});
+}
+
+void sort_last_row(Csr& csr, int64_t begin) {
+  if (csr.weight.empty()) {
+    std::sort(csr.col.begin() + begin, csr.col.end());
+    return;
+  }
+  std::vector<std::pair<int32_t, float>> edges;
+  for (auto e = static_cast<size_t>(begin); e < csr.col.size(); ++e) edges.emplace_back(csr.col[e], csr.weight[e]);
+  std::stable_sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t k = 0; k < edges.size(); ++k) {
+    csr.col[static_cast<size_t>(begin) + k] = edges[k].first;
+    csr.weight[static_cast<size_t>(begin) + k] = edges[k].second;
+  }
 }
 
 RowStats stats_of(const Csr& csr) {
@@ -55,6 +76,11 @@ RowStats stats_of(const Csr& csr) {
 std::string describe(const RowStats& s) {
   return fmt::format("{} nodes, {} edges, degrees up to {}, mean {:.1f}, {} nodes without incoming edges", s.rows,
                      s.edges, s.most, s.mean, s.empty);
+}
+
+std::string describe_weights(const Csr& csr) {
+  const auto [least, most] = std::minmax_element(csr.weight.begin(), csr.weight.end());
+  return fmt::format("weights from {:.6g} to {:.6g}", *least, *most);
 }
 
 uint64_t fingerprint(const Csr& csr) {

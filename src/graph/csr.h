@@ -18,9 +18,11 @@ struct Csr {
   int64_t rows = 0, cols = 0;         // destinations and sources; equal in a graph of one kind of nodes
   std::vector<int64_t> rowptr = {0};  // [rows + 1]
   std::vector<int32_t> col{};         // [edges], not descending within a row; equal neighbours are parallel edges
+  std::vector<float> weight{};        // [edges], finite; empty: all are 1
 
   int64_t edges() const { return std::ssize(col); }
   int64_t degree(int64_t row) const { return rowptr[static_cast<size_t>(row) + 1] - rowptr[static_cast<size_t>(row)]; }
+  float weight_of(int64_t edge) const { return weight.empty() ? 1 : weight[static_cast<size_t>(edge)]; }
   // What ops read; not null without edges either.
   View rowptr_view() const { return view_of(rowptr.data(), {rows + 1}); }
   View col_view() const { return ids_view(col); }
@@ -29,8 +31,11 @@ struct Csr {
 };
 
 // Error, naming the first bad row, unless rowptr starts at 0, never falls and ends at the number of edges, and the
-// columns of each row are in range and do not descend.
+// columns of each row are in range and do not descend. Weights are finite and as many as edges.
 void check(const Csr& csr, std::string_view where);
+
+// Sorts the edges from `begin` on, the last row of a Csr that is being made, by source, with their weights.
+void sort_last_row(Csr& csr, int64_t begin);
 
 // One pass over the rows: what chooses kernels and what people want to know of a graph.
 struct RowStats {
@@ -40,7 +45,10 @@ struct RowStats {
 RowStats stats_of(const Csr& csr);
 std::string describe(const RowStats& stats);  // "437 nodes, 1694 edges, degrees up to 81, mean 3.9, 20 without edges"
 
-// 64 bits of the structure, to recognise it.
+// The smallest and the largest weight of a graph that has them: "weights from 0.1 to 3".
+std::string describe_weights(const Csr& csr);
+
+// 64 bits of the structure, to recognise it; weights are not part of it.
 uint64_t fingerprint(const Csr& csr);
 
 }  // namespace braid::graph

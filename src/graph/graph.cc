@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <tuple>
+#include <type_traits>
 #include <utility>
+
+#include "sys/error.h"
 
 namespace braid::graph {
 
@@ -33,17 +36,29 @@ Graph make_graph(Csr csr) {
 
 namespace {
 
-Csr rows_of(int64_t rows, int64_t cols, std::vector<Edge> edges) {
+template <class E>
+bool same(const E& a, const E& b) {
+  return a.target == b.target && a.source == b.source;
+}
+
+// By target, then source.
+template <class E>
+void sort_edges(std::vector<E>& edges) {
   std::sort(edges.begin(), edges.end(),
-            [](const Edge& a, const Edge& b) { return std::tie(a.target, a.source) < std::tie(b.target, b.source); });
-  const auto same = [](const Edge& a, const Edge& b) { return a.target == b.target && a.source == b.source; };
-  edges.erase(std::unique(edges.begin(), edges.end(), same), edges.end());
+            [](const E& a, const E& b) { return std::tie(a.target, a.source) < std::tie(b.target, b.source); });
+}
+
+// `edges` are sorted.
+template <class E>
+Csr rows_of(int64_t rows, int64_t cols, std::vector<E> edges) {
+  edges.erase(std::unique(edges.begin(), edges.end(), &same<E>), edges.end());
   Csr csr{.rows = rows, .cols = cols};
   csr.rowptr.assign(static_cast<size_t>(rows) + 1, 0);
   csr.col.reserve(edges.size());
-  for (const Edge& e : edges) {
+  for (const E& e : edges) {
     ++csr.rowptr[static_cast<size_t>(e.target) + 1];
     csr.col.push_back(e.source);
+    if constexpr (std::is_same_v<E, WeightedEdge>) csr.weight.push_back(e.weight);
   }
   for (size_t i = 1; i < csr.rowptr.size(); ++i) csr.rowptr[i] += csr.rowptr[i - 1];
   return csr;
@@ -54,12 +69,30 @@ Csr rows_of(int64_t rows, int64_t cols, std::vector<Edge> edges) {
 Csr csr_of(int64_t nodes, std::vector<Edge> edges, int64_t* removed) {
   const auto before = std::ssize(edges);
   std::erase_if(edges, [](const Edge& e) { return e.source == e.target; });
+  sort_edges(edges);
+  Csr csr = rows_of(nodes, nodes, std::move(edges));
+  if (removed) *removed = before - csr.edges();
+  return csr;
+}
+
+Csr weighted_csr_of(int64_t nodes, std::vector<WeightedEdge> edges, std::string_view where, int64_t* removed) {
+  const auto before = std::ssize(edges);
+  std::erase_if(edges, [](const WeightedEdge& e) { return e.source == e.target; });
+  sort_edges(edges);
+  const auto differ = [](const WeightedEdge& a, const WeightedEdge& b) { return same(a, b) && a.weight != b.weight; };
+  const auto odd = std::adjacent_find(edges.begin(), edges.end(), differ);
+  if (odd != edges.end())
+    fail(where,
+         {.what = fmt::format("the edge from node {} to {} has two weights", odd->source, odd->target),
+          .got = fmt::format("{} and {}", std::min(odd->weight, odd[1].weight), std::max(odd->weight, odd[1].weight)),
+          .expected = "one, or equal ones"});
   Csr csr = rows_of(nodes, nodes, std::move(edges));
   if (removed) *removed = before - csr.edges();
   return csr;
 }
 
 Csr bipartite_csr_of(int64_t targets, int64_t sources, std::vector<Edge> edges) {
+  sort_edges(edges);
   return rows_of(targets, sources, std::move(edges));
 }
 
@@ -69,13 +102,16 @@ int64_t remove_self_loops(Csr& csr) {
     int64_t& end_of_row = csr.rowptr[static_cast<size_t>(i) + 1];
     const int64_t end = end_of_row;
     for (int64_t e = begin; e < end; ++e) {
-      if (csr.col[static_cast<size_t>(e)] != i) csr.col[static_cast<size_t>(kept++)] = csr.col[static_cast<size_t>(e)];
+      if (csr.col[static_cast<size_t>(e)] == i) continue;
+      if (!csr.weight.empty()) csr.weight[static_cast<size_t>(kept)] = csr.weight[static_cast<size_t>(e)];
+      csr.col[static_cast<size_t>(kept++)] = csr.col[static_cast<size_t>(e)];
     }
     end_of_row = kept;
     begin = end;
   }
   const int64_t removed = csr.edges() - kept;
   csr.col.resize(static_cast<size_t>(kept));
+  if (!csr.weight.empty()) csr.weight.resize(static_cast<size_t>(kept));
   return removed;
 }
 

@@ -3,6 +3,7 @@
 // costs no index, and a transpose or a partition sees no diagonal.
 #pragma once
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "graph/csr.h"
@@ -28,9 +29,16 @@ Graph make_graph(Csr csr);
 struct Edge {
   int32_t source, target;
 };
+struct WeightedEdge {
+  int32_t source, target;
+  float weight;
+};
 // Sorts the edges by target, then source. Parallel edges become one and self-loops are left out; `removed`, if not
 // null, counts both. Numbers of nodes were checked.
 Csr csr_of(int64_t nodes, std::vector<Edge> edges, int64_t* removed = nullptr);
+// The same with the weights. Error at `where` for parallel edges whose weights differ: adding them up, or choosing one,
+// would be a guess.
+Csr weighted_csr_of(int64_t nodes, std::vector<WeightedEdge> edges, std::string_view where, int64_t* removed = nullptr);
 // With two types of nodes, which have numbers of their own: from `sources` to `targets`.
 Csr bipartite_csr_of(int64_t targets, int64_t sources, std::vector<Edge> edges);
 // Takes the self-loops out of a Csr: returns how many there were.

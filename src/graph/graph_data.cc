@@ -67,6 +67,15 @@ Csr read_csr(const Tensors& tensors, int64_t sources) {
   length_of(tensors, "col", "edges", kMost);
   Csr csr{.rows = nodes, .cols = sources > 0 ? sources : nodes, .rowptr = tensors.integers("rowptr")};
   for (const int64_t c : tensors.integers("col")) csr.col.push_back(c < 0 || c > kMost ? -1 : static_cast<int32_t>(c));
+  if (tensors.find("edge_weight")) {
+    const View weight = tensors.need("edge_weight", DType::f32, 1);
+    if (weight.dim(0) != csr.edges())
+      fail(tensors.where, {.what = "edge_weight has another length",
+                           .got = std::to_string(weight.dim(0)),
+                           .expected = fmt::format("{}, as col", csr.edges())});
+    csr.weight.resize(csr.col.size());
+    if (!csr.weight.empty()) std::memcpy(csr.weight.data(), weight.data, static_cast<size_t>(weight.bytes()));
+  }
   check(csr, tensors.where);
   return csr;
 }
@@ -85,19 +94,21 @@ int64_t read_features(const Tensors& tensors, const char* name, int64_t rows, st
 }
 
 // Of `count` nodes or graphs, as `each` says.
-void read_classes(const Tensors& tensors, const char* each, int64_t count, GraphData& data) {
+void read_classes(const Tensors& tensors, const char* each, int64_t count, int64_t classes, GraphData& data) {
   int64_t known = 0, trained = 0;
-  for (const int64_t y : tensors.integers("y", count)) {
+  const bool runs = classes > 0, none = runs && !tensors.find("y");
+  for (const int64_t y : none ? std::vector<int64_t>(static_cast<size_t>(count), -1) : tensors.integers("y", count)) {
     if (y < -1)
       fail(tensors.where, {.what = fmt::format("y of {} {} is not a class", each, std::ssize(data.y)),
                            .got = std::to_string(y),
                            .expected = "from 0, or -1 for unknown"});
-    limit(tensors.where, "classes", y, kMostClasses - 1);
+    limit(tensors.where, "classes", y, (runs ? classes : kMostClasses) - 1);
     data.y.push_back(static_cast<int32_t>(y));
     data.classes = std::max(data.classes, y + 1);
     known += y >= 0 ? 1 : 0;
   }
-  if (known == 0)
+  if (runs) data.classes = classes;
+  if (known == 0 && !runs)
     fail(tensors.where, {.what = fmt::format("has no {} of a known class", each), .expected = "some y from 0"});
   const auto mask = tensors.find("train") ? tensors.integers("train", count) : std::vector<int64_t>();
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
@@ -108,6 +119,7 @@ void read_classes(const Tensors& tensors, const char* each, int64_t count, Graph
     data.train.push_back((mask.empty() || mask[i] == 1) && data.y[i] >= 0 ? 1 : 0);
     trained += data.train.back();
   }
+  if (runs) return;
   if (trained == 0)
     fail(tensors.where,
          {.what = "has nothing to train on", .expected = fmt::format("{}s with train = 1 and a known class", each)});
@@ -120,10 +132,13 @@ void read_classes(const Tensors& tensors, const char* each, int64_t count, Graph
     data.notes.push_back(fmt::format("{} of {} classes have no {} to train on", missing, data.classes, each));
 }
 
-// Where each graph begins; their number is that of y.
-void read_graphs(const Tensors& tensors, GraphData& data) {
-  const int64_t nodes = data.graph.rows(), graphs = length_of(tensors, "y", "graphs", kMost);
+// Where each graph begins; their number is that of y, or without it that of the last node.
+void read_graphs(const Tensors& tensors, bool runs, GraphData& data) {
+  const int64_t nodes = data.graph.rows();
   const std::vector<int64_t> batch = tensors.integers("batch", nodes);
+  const bool counts = runs && !tensors.find("y");  // numbers ascend from node to node
+  const int64_t graphs =
+      counts ? std::clamp<int64_t>(batch.back() + 1, 1, nodes) : length_of(tensors, "y", "graphs", kMost);
   int64_t last = 0;
   for (int64_t i = 0; i < nodes; ++i) {
     const int64_t graph = batch[static_cast<size_t>(i)];
@@ -172,7 +187,7 @@ void check_features(std::span<const float> x, int64_t width, std::string_view wh
                .got = fmt::format("{}", *bad)});
 }
 
-GraphData graph_of(const std::vector<io::StoredTensor>& list, const std::string& where, Task task) {
+GraphData graph_of(const std::vector<io::StoredTensor>& list, const std::string& where, Task task, int64_t classes) {
   const Tensors tensors{list, where};
   const bool bipartite = task == Task::edge && tensors.find("x_dst");
   int64_t sources = 0;
@@ -190,12 +205,12 @@ GraphData graph_of(const std::vector<io::StoredTensor>& list, const std::string&
   if (data.graph.edges() == 0) data.notes.emplace_back("the graph has no edges: every node is on its own");
   data.features = read_features(tensors, "x", data.graph.cols(), data.x);
   if (bipartite) data.features_dst = read_features(tensors, "x_dst", data.graph.rows(), data.x_dst);
-  if (task == Task::graph) read_graphs(tensors, data);
-  if (task == Task::node) read_classes(tensors, "node", data.graph.rows(), data);
+  if (task == Task::graph) read_graphs(tensors, classes > 0, data);
+  if (task == Task::node) read_classes(tensors, "node", data.graph.rows(), classes, data);
   if (task == Task::graph) {
-    read_classes(tensors, "graph", std::ssize(data.begin) - 1, data);
+    read_classes(tensors, "graph", std::ssize(data.begin) - 1, classes, data);
     drop_empty_graphs(data);
-    if (std::count(data.train.begin(), data.train.end(), 1) == 0)
+    if (classes == 0 && std::count(data.train.begin(), data.train.end(), 1) == 0)
       fail(where, {.what = "has nothing to train on", .expected = "a graph with nodes, train = 1 and a known class"});
   }
   return data;
@@ -222,10 +237,10 @@ GraphNumbers read_numbers(const std::filesystem::path& path) {
   return numbers_of(io::parse_safetensors(file.bytes(), where), where);
 }
 
-GraphData read_graph(const std::filesystem::path& path, Task task) {
+GraphData read_graph(const std::filesystem::path& path, Task task, int64_t classes) {
   const sys::MappedFile file(path);
   const std::string where = printable(path.string());
-  return graph_of(io::parse_safetensors(file.bytes(), where), where, task);
+  return graph_of(io::parse_safetensors(file.bytes(), where), where, task, classes);
 }
 
 }  // namespace braid::graph

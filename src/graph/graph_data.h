@@ -1,6 +1,7 @@
 // A graph with what is learnt on it. Read from one safetensors file:
 //   rowptr [n + 1] I64   row i of col are the sources of messages to node i, ascending
 //   col    [edges] I64
+//   edge_weight [edges] F32  of the edges, all finite; missing: 1
 //   x      [n, d]  F32   features, all finite
 //   y      [n]     I64   classes from 0; -1: unknown
 //   train  [n]     I64   1: in the loss; others of a known class are held out. Missing: all are trained on
@@ -44,8 +45,11 @@ inline constexpr int64_t kMostClasses = 1 << 20;
 // Error, naming the first, unless all are finite. [nodes, width]
 void check_features(std::span<const float> x, int64_t width, std::string_view where);
 
-GraphData read_graph(const std::filesystem::path& path, Task task = Task::node);
+// `classes`: those that a network knows, which is to be run and not to be trained: y may be missing, or have unknown
+// classes alone. 0: as many as the file has.
+GraphData read_graph(const std::filesystem::path& path, Task task = Task::node, int64_t classes = 0);
 // The same from the tensors of a file; `where` names it.
-GraphData graph_of(const std::vector<io::StoredTensor>& tensors, const std::string& where, Task task = Task::node);
+GraphData graph_of(const std::vector<io::StoredTensor>& tensors, const std::string& where, Task task = Task::node,
+                   int64_t classes = 0);
 
 }  // namespace braid::graph

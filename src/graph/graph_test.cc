@@ -10,11 +10,17 @@
 #include <map>
 #include <set>
 
+#include "graph/batch.h"
 #include "graph/generate.h"
 #include "graph/graph_data.h"
+#include "graph/graph_write.h"
+#include "graph/grid_cut.h"
 #include "graph/read_text.h"
+#include "graph/reorder.h"
 #include "graph/sample.h"
 #include "support/error_of.h"
+#include "support/folder.h"
+#include "sys/error.h"
 
 namespace braid::graph {
 namespace {
@@ -81,7 +87,7 @@ struct File {
   std::set<std::string> left_out{};
   Shape x_shape{3, 2};
 
-  GraphData read() const {
+  GraphData read(Task task = Task::node, int64_t classes = 0) const {
     std::vector<io::StoredTensor> list;
     const auto add = [&](const char* name, const View& view) {
       if (!left_out.contains(name)) list.push_back({name, view});
@@ -92,7 +98,7 @@ struct File {
     add("y", integers(y));
     add("train", integers(train));
     add("x", view_of(x.data(), x_shape));
-    return graph_of(list, "file");
+    return graph_of(list, "file", task, classes);
   }
 };
 
@@ -178,6 +184,23 @@ TEST(GraphData, TooManyEdgesAreRefusedBeforeMemoryIsTaken) {
   EXPECT_NE(error.find("has too many edges; got 2147483648"), std::string::npos) << error;
 }
 
+// For a network that knows three classes and is only run.
+TEST(GraphData, ClassesNeedNotBeKnownToPredictThem) {
+  File file;
+  file.y = {-1, -1, -1};
+  EXPECT_EQ(file.read(Task::node, 3).classes, 3);
+  file.left_out = {"y", "train"};
+  const GraphData data = file.read(Task::node, 3);
+  EXPECT_EQ(data.y, (std::vector<int32_t>{-1, -1, -1}));
+  EXPECT_EQ(data.train, (std::vector<uint8_t>{0, 0, 0}));
+  EXPECT_NE(support::error_of([&] { file.read(); }).find("has no tensor y"), std::string::npos);
+  file.left_out.clear();
+  file.y = {0, 3, -1};
+  EXPECT_NE(
+      support::error_of([&] { file.read(Task::node, 3); }).find("has too many classes; got 3; expected at most 2"),
+      std::string::npos);
+}
+
 TEST(GraphData, WhatLearningShouldKnowIsNoted) {
   File loops;
   loops.rowptr = {0, 2, 3, 3};
@@ -239,11 +262,98 @@ TEST(GraphText, TheLastNodesOfAListMayHaveNoEdge) {
 }
 
 TEST(GraphText, EdgeListsMayHaveCommentsAndMoreColumns) {
-  const char* text = "# SNAP\n0 1\n\n2\t1 0.25\n1,0\n1 0";
+  const char* text = "# SNAP\n0 1 1 x\n\n2\t1 0.25\n1,0 1\n1 0 1.0 9";
   EXPECT_EQ(parse_edge_list(text, "e", false).csr.rowptr, (std::vector<int64_t>{0, 1, 3, 3}));
   EXPECT_EQ(parse_edge_list(text, "e", false).csr.col, (std::vector<int32_t>{1, 0, 2}));
   EXPECT_EQ(parse_edge_list(text, "e", false).removed, 1);
   EXPECT_EQ(parse_edge_list(text, "e", true).csr.col, (std::vector<int32_t>{1, 0, 2, 1}));
+}
+
+// Row by row: who sends, and with which weight.
+std::vector<std::vector<std::pair<int, float>>> rows_of(const Csr& csr) {
+  std::vector<std::vector<std::pair<int, float>>> rows(static_cast<size_t>(csr.rows));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (int64_t e = csr.rowptr[i]; e < csr.rowptr[i + 1]; ++e)
+      rows[i].emplace_back(csr.col[static_cast<size_t>(e)], csr.weight_of(e));
+  }
+  return rows;
+}
+using Rows = std::vector<std::vector<std::pair<int, float>>>;
+
+TEST(GraphText, ValuesAreWeights) {
+  const auto read = [](const char* kind, Weights weights = Weights::read) {
+    return parse_matrix_market(
+               fmt::format("%%MatrixMarket matrix coordinate {}\n3 3 4\n3 1 -2\n2 2 7\n3 2 1e-1\n3 1 -2\n", kind), "m",
+               weights)
+        .csr;
+  };
+  EXPECT_EQ(rows_of(read("real general")), (Rows{{}, {}, {{0, -2.f}, {1, 0.1f}}}));
+  EXPECT_EQ(rows_of(read("real symmetric")), (Rows{{{2, -2.f}}, {{2, 0.1f}}, {{0, -2.f}, {1, 0.1f}}}));
+  EXPECT_EQ(rows_of(read("real skew-symmetric")), (Rows{{{2, 2.f}}, {{2, -0.1f}}, {{0, -2.f}, {1, 0.1f}}}));
+  EXPECT_TRUE(read("pattern symmetric").weight.empty());
+  EXPECT_TRUE(read("real symmetric", Weights::ignored).weight.empty());
+  EXPECT_EQ(rows_of(parse_matrix_market("%%MatrixMarket matrix coordinate integer general\n2 2 1\n1 2 +3\n", "m").csr),
+            (Rows{{{1, 3.f}}, {}}));
+}
+
+TEST(GraphText, TheThirdColumnOfAListIsAWeight) {
+  const char* text = "# a b weight\n2 0 0.5\n0,1,2,more\n0 0 9\n1 0 2\n";
+  EXPECT_EQ(rows_of(parse_edge_list(text, "e", true).csr), (Rows{{{1, 2.f}, {2, 0.5f}}, {{0, 2.f}}, {{0, 0.5f}}}));
+  EXPECT_EQ(rows_of(parse_edge_list(text, "e", false).csr), (Rows{{{1, 2.f}, {2, 0.5f}}, {{0, 2.f}}, {}}));
+  EXPECT_TRUE(parse_edge_list(text, "e", false, 0, Weights::ignored).csr.weight.empty());
+}
+
+TEST(GraphText, WeightsThatContradictOneAnotherAreRefused) {
+  const auto expect = [](const char* wanted, const std::string& text, bool both_ways = false) {
+    const std::string error = support::error_of(
+        [&] { is_matrix_market(text) ? parse_matrix_market(text, "file") : parse_edge_list(text, "file", both_ways); });
+    EXPECT_NE(error.find(wanted), std::string::npos) << error << "\nwanted: " << wanted;
+  };
+  const std::string skew = "%%MatrixMarket matrix coordinate real skew-symmetric\n2 2 2\n";
+  expect("line 4: the weight is not a finite number", skew + "2 1 3\n1 2\n");
+  expect("line 3: the weight is not a finite number; got nan", skew + "2 1 nan\n1 2 3\n");
+  expect("line 3: the weight is not a finite number; got 1e99", skew + "2 1 1e99\n1 2 3\n");
+  expect("line 3: the weight is not a finite number; got 3x", skew + "2 1 3x\n1 2 3\n");
+  expect("the edge from node 0 to 1 has two weights; got 2 and 3", "0 1 3\n0 1 2\n");
+  expect("the edge from node 1 to 0 has two weights; got 2 and 3", "0 1 3\n1 0 2\n", true);
+  expect("the edge from node 1 to 0 has two weights; got -3 and 3", skew + "2 1 3\n1 2 3\n");
+  expect("is not a matrix of coordinates", "%%MatrixMarket matrix coordinate pattern skew-symmetric\n2 2 0\n");
+  expect("line 2: has no weight, lines before it have one; got 1 2", "0 1 3\n1 2\n");
+  expect("line 3: has a weight, lines before it have none; got 1 2", "0 1\n\n1 2 0.5\n");
+}
+
+// A file, another order of the nodes, parts of the rows and columns, a batch of graphs, and neighbours drawn.
+TEST(GraphWeights, FollowTheirEdges) {
+  const support::Folder folder;
+  GraphData data;
+  data.graph = make_graph(parse_edge_list("1 0 2\n3 0 4\n2 1 7\n0 2 3\n3 2 8\n1 3 5\n0 0 1\n", "e", false).csr);
+  data.features = 1;
+  data.x = {0, 1, 2, 3};
+  data.y = {0, 0, 1, 1};
+  data.train = {1, 1, 1, 1};
+  write_graph(folder.path() / "g.safetensors", data);
+  const Rows rows = {{{1, 2.f}, {3, 4.f}}, {{2, 7.f}}, {{0, 3.f}, {3, 8.f}}, {{1, 5.f}}};
+  EXPECT_EQ(rows_of(read_graph(folder.path() / "g.safetensors").graph.in), rows);
+  const std::vector<int32_t> order = {3, 0, 2, 1};
+  EXPECT_EQ(rows_of(block_of(data.graph.in, order, {.begin = 1, .count = 2}, {.begin = 0, .count = 3})),
+            (Rows{{{0, 4.f}}, {{0, 8.f}, {1, 3.f}}}));
+  const Sample sample = sample_neighbours(data.graph.in, std::vector<int32_t>{2, 0}, 1, 9, {});
+  ASSERT_EQ(sample.nodes.size(), 4u);
+  const Rows drawn = rows_of(sample.blocks[0].in);
+  for (const auto& [row, node] : {std::pair<size_t, size_t>{0, 2}, {1, 0}}) {
+    std::vector<std::pair<int, float>> named;
+    for (const auto& [at, weight] : drawn[row]) named.emplace_back(sample.nodes[static_cast<size_t>(at)], weight);
+    std::sort(named.begin(), named.end());
+    EXPECT_EQ(named, rows[node]);
+  }
+  data.begin = {0, 0, 4};
+  EXPECT_EQ(rows_of(batch_of(data, data.graph.in, std::vector<int32_t>{1, 0}).edges), rows);
+  data.begin.clear();
+  permute(data, order);
+  EXPECT_EQ(rows_of(data.graph.in), (Rows{{{3, 5.f}}, {{0, 4.f}, {3, 2.f}}, {{0, 8.f}, {1, 3.f}}, {{2, 7.f}}}));
+  Csr loops{.rows = 2, .cols = 2, .rowptr = {0, 2, 3}, .col = {0, 1, 1}, .weight = {9, 2, 5}};
+  EXPECT_EQ(remove_self_loops(loops), 2);
+  EXPECT_EQ(rows_of(loops), (Rows{{{1, 2.f}}, {}}));
 }
 
 TEST(GraphText, WhatIsWrongIsNamedWithItsLine) {
@@ -262,7 +372,7 @@ TEST(GraphText, WhatIsWrongIsNamedWithItsLine) {
   expect("line 1: source is not a number", "1048576 1");  // a text of ten bytes names no million nodes
   expect("is not a matrix of coordinates; got %%matrixmarket matrix array",
          "%%MatrixMarket matrix array real general\n");
-  expect("is not a matrix of coordinates", "%%MatrixMarket matrix coordinate real skew-symmetric\n");
+  expect("is not a matrix of coordinates", "%%MatrixMarket matrix coordinate real hermitian\n");
   for (const char* field : {"complex", "double", "general", ""})
     expect("expected %%MatrixMarket matrix coordinate pattern|real|integer general|symmetric",
            std::string("%%MatrixMarket matrix coordinate ") + field + " general\n2 2 1\n1 2 3 4\n");

@@ -12,6 +12,7 @@ void write_graph(const std::filesystem::path& path, const GraphData& data) {
   const auto n = csr.rows;
   if (!data.x.empty()) check_features(data.x, data.features, "features");
   std::vector<io::TensorSpec> specs = {{"rowptr", DType::i64, {n + 1}}, {"col", DType::i64, {csr.edges()}}};
+  if (!csr.weight.empty()) specs.push_back({"edge_weight", DType::f32, {csr.edges()}});
   if (!data.y.empty()) {
     const int64_t count = std::ssize(data.y);
     specs.push_back({"y", DType::i64, {count}});
@@ -30,6 +31,7 @@ void write_graph(const std::filesystem::path& path, const GraphData& data) {
   };
   for (const io::TensorSpec& spec : file.order()) {
     if (spec.name == "x") file.write("x", view_of(data.x.data(), {csr.cols, data.features}));
+    if (spec.name == "edge_weight") file.write("edge_weight", view_of(csr.weight.data(), {csr.edges()}));
     if (spec.name == "x_dst") file.write("x_dst", view_of(data.x_dst.data(), {n, data.features_dst}));
     if (spec.name == "batch") integers("batch", batch);
     if (spec.name == "rowptr") integers("rowptr", csr.rowptr);

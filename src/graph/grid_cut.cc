@@ -40,9 +40,11 @@ Csr block_of(const Csr& csr, std::span<const int32_t> order, const Range& rows, 
     const auto first = std::ssize(block.col);
     for (int64_t e = csr.rowptr[node]; e < csr.rowptr[node + 1]; ++e) {
       const int64_t source = positions[static_cast<size_t>(csr.col[static_cast<size_t>(e)])] - cols.begin;
-      if (source >= 0 && source < cols.count) block.col.push_back(static_cast<int32_t>(source));
+      if (source < 0 || source >= cols.count) continue;
+      block.col.push_back(static_cast<int32_t>(source));
+      if (!csr.weight.empty()) block.weight.push_back(csr.weight_of(e));
     }
-    std::sort(block.col.begin() + first, block.col.end());
+    sort_last_row(block, first);
     block.rowptr.push_back(std::ssize(block.col));
   }
   return block;

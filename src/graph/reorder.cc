@@ -120,7 +120,10 @@ void permute(GraphData& data, std::span<const int32_t> nodes) {
   to.col.reserve(from.col.size());
   for (const int32_t node : nodes) {
     for (const int32_t other : row(from, node)) to.col.push_back(position[static_cast<size_t>(other)]);
-    std::sort(to.col.begin() + to.rowptr.back(), to.col.end());
+    if (!from.weight.empty())
+      to.weight.insert(to.weight.end(), from.weight.begin() + from.rowptr[static_cast<size_t>(node)],
+                       from.weight.begin() + from.rowptr[static_cast<size_t>(node) + 1]);
+    sort_last_row(to, to.rowptr.back());
     to.rowptr.push_back(to.edges());
   }
   data.graph = make_graph(std::move(to));

@@ -42,8 +42,9 @@ Sample sample_neighbours(const Csr& in, std::span<const int32_t> seeds, int64_t 
         const auto [at, added] = number.emplace(node, static_cast<int32_t>(number.size()));
         if (added) sample.nodes.push_back(node);
         block.col.push_back(at->second);
+        if (!in.weight.empty()) block.weight.push_back(in.weight_of(e));
       }
-      std::sort(block.col.begin() + block.rowptr.back(), block.col.end());
+      sort_last_row(block, block.rowptr.back());
       block.rowptr.push_back(block.edges());
     }
     block.cols = std::ssize(sample.nodes);

@@ -64,9 +64,13 @@ gnn::NetworkSpec network_of(const Recipe& recipe, int64_t features, int64_t clas
                         .kernels = std::max<int64_t>(1, g.kernels),
                         .eps = static_cast<float>(g.eps),
                         .dropout = static_cast<float>(g.dropout),
+                        .attention_dropout = static_cast<float>(g.attention_dropout),
                         .aggregate = aggregate_of(g)};
   if (g.task == "graph") spec.readout = reduction(g.readout);
   spec.rewrites = gnn::rewrites_without(g.rewrites_off, "graph.rewrites_off");
+  if (spec.kind == gnn::Kind::gat && spec.attention_dropout > 0 && !(spec.rewrites.fuse && spec.rewrites.postpone))
+    fail("graph.attention_dropout", {.what = "does not go with weights of edges in memory",
+                                     .expected = "fuse and postpone, not in graph.rewrites_off"});
   return spec;
 }
 
@@ -115,6 +119,24 @@ void check_graph(const Recipe& recipe) {
                           .expected = "gcn, sage, gin, gat or edgeconv"});
   if (recipe.batch > 0 && g.sample == 0 && g.task == "node")
     fail("batch", {.what = "goes with graph.sample; without it a batch is the whole graph", .hint = "leaving it out"});
+}
+
+graph::GraphData read_for(const Recipe& recipe, int64_t classes) {
+  check_graph(recipe);
+  const GraphRecipe& g = recipe.graph;
+  const graph::Task task = g.task == "edge"    ? graph::Task::edge
+                           : g.task == "graph" ? graph::Task::graph
+                                               : graph::Task::node;
+  graph::GraphData data = graph::read_graph(g.path, task, classes);
+  std::vector<float>& weight = data.graph.in.weight;
+  if (weight.empty()) return data;
+  if (g.model == "gcn") {
+    data.notes.push_back(graph::describe_weights(data.graph.in));
+  } else {
+    weight = {};
+    data.notes.push_back(fmt::format("the weights of the edges do nothing in {}, only in gcn", g.model));
+  }
+  return data;
 }
 
 std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>& params) {
@@ -229,10 +251,19 @@ void GraphWeights::write(std::span<const float> values, int64_t features, int64_
   }
   file.finish();
   const GraphRecipe& g = recipe_.graph;
-  const nlohmann::ordered_json config = {{"model", g.model},   {"task", g.task},           {"readout", g.readout},
-                                         {"layers", g.layers}, {"features", features},     {"hidden", g.hidden},
-                                         {"classes", classes}, {"heads", g.heads},         {"kernels", g.kernels},
-                                         {"eps", g.eps},       {"aggregate", g.aggregate}, {"dropout", g.dropout}};
+  const nlohmann::ordered_json config = {{"model", g.model},
+                                         {"task", g.task},
+                                         {"readout", g.readout},
+                                         {"layers", g.layers},
+                                         {"features", features},
+                                         {"hidden", g.hidden},
+                                         {"classes", classes},
+                                         {"heads", g.heads},
+                                         {"kernels", g.kernels},
+                                         {"eps", g.eps},
+                                         {"aggregate", g.aggregate},
+                                         {"dropout", g.dropout},
+                                         {"attention_dropout", g.attention_dropout}};
   io::write_text_file(folder / "config.json", config.dump(1) + "\n");
 }
 
@@ -253,7 +284,7 @@ std::vector<int32_t> Epochs::batch(int64_t batch, int64_t step) {
   return {items_.begin() + first, items_.begin() + std::min(first + batch, count())};
 }
 
-Facts::value_type content_of(const graph::GraphData& data) {
+Facts::value_type content_of(const graph::GraphData& data, const graph::Csr& edges) {
   uint64_t hash = 0;
   const auto add = [&hash](uint64_t of) { hash = data::mix(hash, of); };
   for (const std::vector<float>* x : {&data.x, &data.x_dst}) add(weight_hash(*x, sys::default_threads()));
@@ -261,6 +292,7 @@ Facts::value_type content_of(const graph::GraphData& data) {
   add(bytes(data.y));
   add(bytes(data.train));
   add(bytes(data.begin));
+  if (!edges.weight.empty()) add(weight_hash(edges.weight, sys::default_threads()));
   return {kContent, fmt::format("\"{:016x}\"", hash)};
 }
 

@@ -19,6 +19,9 @@ namespace braid::train {
 
 // Error for words that do not go with objective = "graph".
 void check_graph(const Recipe& recipe);
+// The graph of a recipe that was checked, for its task. Weights of edges that its model does not read are dropped, with
+// a note. `classes`: of a network that is only run (graph_data.h).
+graph::GraphData read_for(const Recipe& recipe, int64_t classes = 0);
 // How messages are reduced: graph.aggregate, or what the model does by itself.
 Reduce aggregate_of(const GraphRecipe& recipe);
 gnn::NetworkSpec network_of(const Recipe& recipe, int64_t features, int64_t classes);
@@ -66,8 +69,8 @@ class Epochs {
   int64_t epoch_ = -1;
 };
 
-// The fact of what is on the graph: features, classes, which are trained on, and where graphs begin.
-std::pair<std::string, std::string> content_of(const graph::GraphData& data);
+// The fact of what is on the graph: features, classes, which are trained on, where graphs begin, and weights of edges.
+std::pair<std::string, std::string> content_of(const graph::GraphData& data, const graph::Csr& edges);
 
 // Features [rows, width] of `nodes` as products read them; no nodes: of all.
 Tensor features_of(Ctx& ctx, DType products, const std::vector<float>& x, int64_t width,

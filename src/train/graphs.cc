@@ -8,9 +8,9 @@
 
 namespace braid::train {
 
-Graphs::Graphs(const Recipe& recipe)
+Graphs::Graphs(const Recipe& recipe, int64_t classes)
     : recipe_(recipe),
-      data_((check_graph(recipe), graph::read_graph(recipe.graph.path, graph::Task::graph))),
+      data_(read_for(recipe, classes)),
       spec_(network_of(recipe, data_.features, data_.classes)),
       weights_(recipe, gnn::params_of(spec_)),
       network_(spec_, weights_.params()),
@@ -86,7 +86,7 @@ void Graphs::write_batch(const std::filesystem::path& path) const {
 
 Facts Graphs::facts() const {
   return {{"graph", fmt::format("\"{:016x}\"", graph::fingerprint(data_.graph.in))},
-          content_of(data_),
+          content_of(data_, data_.graph.in),
           {"features", std::to_string(data_.features)},
           {"classes", std::to_string(data_.classes)}};
 }

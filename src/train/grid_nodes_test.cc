@@ -11,6 +11,7 @@
 #include "comm/inproc.h"
 #include "graph/generate.h"
 #include "graph/graph_write.h"
+#include "support/data.h"
 #include "support/error_of.h"
 #include "support/folder.h"
 #include "train/mesh.h"
@@ -128,6 +129,15 @@ TEST_F(GridNodesTest, DirectedGraphsToo) {
   graph::write_graph(recipe_.graph.path, data);
   const GridRun want = serial();
   for (const char* grid : {"2,1,1", "1,2,1", "1,1,2", "2,2,2", "3,1,2"}) {
+    fs::remove_all(recipe_.out);
+    expect_close(on(grid), want, grid);
+  }
+}
+
+TEST_F(GridNodesTest, WeightsOfEdgesToo) {
+  recipe_.graph.path = support::data("graph/weighted.safetensors");
+  const GridRun want = serial();
+  for (const char* grid : {"1,1,1", "2,2,1", "1,2,2"}) {
     fs::remove_all(recipe_.out);
     expect_close(on(grid), want, grid);
   }

@@ -36,6 +36,7 @@ LinkSplit split_links(const graph::Csr& all, bool bipartite, double held_out, ui
       const auto r = philox({seed, kHeldOut}, static_cast<uint64_t>(low) << 32 | static_cast<uint64_t>(high));
       const bool out = static_cast<double>(uniform(r[0])) < held_out;
       if (!out) split.messages.col.push_back(source);
+      if (!out && !all.weight.empty()) split.messages.weight.push_back(all.weight_of(e));
       const bool parallel = e > all.rowptr[static_cast<size_t>(i)] && all.col[static_cast<size_t>(e) - 1] == source;
       const bool second = !bipartite && source > target && has(all, target, source);  // its reverse is the one
       if (!parallel && !second) (out ? split.held_out : split.trained).push_back({source, target});

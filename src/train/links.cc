@@ -34,7 +34,7 @@ gnn::BipartiteSpec bipartite_spec(const Recipe& recipe, const graph::GraphData& 
 
 Links::Links(const Recipe& recipe)
     : recipe_(recipe),
-      data_((check_graph(recipe), graph::read_graph(recipe.graph.path, graph::Task::edge))),
+      data_(read_for(recipe)),
       split_(split_links(data_.graph.in, data_.bipartite(), recipe.graph.held_out, static_cast<uint64_t>(recipe.seed))),
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
   if (split_.trained.empty())
@@ -165,7 +165,7 @@ void Links::write_batch(const std::filesystem::path& path) const {
 
 Facts Links::facts() const {
   return {{"graph", fmt::format("\"{:016x}\"", graph::fingerprint(data_.graph.in))},
-          content_of(data_),
+          content_of(data_, data_.graph.in),
           {"features", std::to_string(data_.features)}};
 }
 

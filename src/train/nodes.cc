@@ -9,9 +9,9 @@
 namespace braid::train {
 namespace fs = std::filesystem;
 
-Nodes::Nodes(const Recipe& recipe)
+Nodes::Nodes(const Recipe& recipe, int64_t classes)
     : recipe_(recipe),
-      data_((check_graph(recipe), graph::read_graph(recipe.graph.path))),
+      data_(read_for(recipe, classes)),
       spec_(network_of(recipe, data_.features, data_.classes)),
       block_(gnn::block_for(spec_.kind, spec_.rewrites, std::move(data_.graph))),
       weights_(recipe, gnn::params_of(spec_)),
@@ -60,7 +60,7 @@ void Nodes::draw_sample(int64_t step) {
   sampled_.clear();
   for (graph::Graph& g : sample.blocks) {
     sampled_.push_back(gnn::make_sampled_block(std::move(g)));
-    if (spec_.kind == gnn::Kind::gcn) gnn::add_sampled_norm(sampled_.back(), block_.graph.in, sample.nodes);
+    if (spec_.kind == gnn::Kind::gcn) gnn::add_sampled_norm(sampled_.back(), block_, sample.nodes);
     if (gnn::needs_edge_blocks(spec_.kind, spec_.rewrites)) gnn::add_edge_blocks(sampled_.back());
   }
   sampled_nodes_ = std::move(sample.nodes);
@@ -113,7 +113,7 @@ void Nodes::write_batch(const fs::path& path) const {
 
 Facts Nodes::facts() const {
   return {{"graph", fmt::format("\"{:016x}\"", graph::fingerprint(block_.graph.in))},
-          content_of(data_),
+          content_of(data_, block_.graph.in),
           {"features", std::to_string(data_.features)},
           {"classes", std::to_string(data_.classes)}};
 }

@@ -19,7 +19,8 @@ namespace braid::train {
 class Nodes final : public Objective {
  public:
   // Reads the graph, and the first weights from `graph.init` or at random. The recipe outlives this.
-  explicit Nodes(const Recipe& recipe);
+  // `classes`: of a network that is only run; 0: of one to train.
+  explicit Nodes(const Recipe& recipe, int64_t classes = 0);
 
   models::MasterWeights& masters() override { return weights_.masters(); }
   std::vector<Param*> params() override { return weights_.list(); }

@@ -91,6 +91,57 @@ TEST_F(NodesTest, LossesAreThoseOfPyTorchGeometric) {
   }
 }
 
+// With weights of edges: its layers, and its losses in a whole graph, a sample of all neighbours, and unfused.
+TEST_F(NodesTest, WeightsOfEdgesAreThoseOfPyTorchGeometric) {
+  recipe_.graph.path = recipe_.graph.init = support::data("graph/weighted.safetensors");
+  recipe_.graph.hidden = 8;
+  recipe_.steps = 20;
+  const io::Safetensors file(recipe_.graph.path);
+  const View out = file.need("out"), want = file.need("losses");
+  for (const int64_t sample : {0, 1000}) {
+    for (const bool fuse : {true, false}) {
+      fs::remove_all(recipe_.out);
+      recipe_.graph.sample = sample;
+      recipe_.graph.rewrites_off = fuse ? std::vector<std::string>{} : std::vector<std::string>{"fuse"};
+      Nodes nodes(recipe_);
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      const std::vector<float> logits = nodes.logits(ctx);
+      for (int64_t i = 0; i < out.count(); ++i) EXPECT_NEAR(logits[static_cast<size_t>(i)], element(out, i), 2e-5) << i;
+      const std::vector<double> got = train();
+      ASSERT_EQ(std::ssize(got), want.count());
+      for (int64_t i = 0; i < want.count(); ++i)
+        EXPECT_NEAR(got[static_cast<size_t>(i)], element(want, i), 2e-5 * element(want, i)) << sample << " step " << i;
+    }
+  }
+}
+
+TEST_F(NodesTest, WeightsOfEdgesAreReadOrSaidToDoNothing) {
+  recipe_.graph.path = support::data("graph/weighted.safetensors");
+  const auto said = [&](const char* model, const char* line) {
+    recipe_.graph.model = model;
+    const std::vector<std::string> lines = Nodes(recipe_).describe();
+    return std::find(lines.begin(), lines.end(), line) != lines.end();
+  };
+  EXPECT_TRUE(said("gcn", "weights from -1.5 to 2.99903"));
+  EXPECT_TRUE(said("gat", "the weights of the edges do nothing in gat, only in gcn"));
+  // Another weight is another graph.
+  recipe_.graph.model = "gcn";
+  const Facts facts = Nodes(recipe_).facts();
+  graph::GraphData data = graph::read_graph(recipe_.graph.path);
+  recipe_.graph.path = (folder_ / "graph.safetensors").string();
+  data.graph.in.weight[1] += 1;
+  graph::write_graph(recipe_.graph.path, data);
+  EXPECT_NE(Nodes(recipe_).facts(), facts);
+  // What has no root.
+  const auto row =
+      std::find_if(data.graph.in.rowptr.begin(), data.graph.in.rowptr.end(), [](int64_t p) { return p > 0; });
+  for (int64_t e = 0; e < *row; ++e) data.graph.in.weight[static_cast<size_t>(e)] = -3;
+  graph::write_graph(recipe_.graph.path, data);
+  const std::string error = support::error_of([&] { Nodes{recipe_}; });
+  EXPECT_NE(error.find("[edge_weight] the edges to node "), std::string::npos) << error;
+}
+
 // Whichever rewrite is off, in whole graphs and in samples.
 TEST_F(NodesTest, RewritesLeaveTheLosses) {
   for (const char* model : {"gcn", "sage", "gat", "edgeconv"}) {
@@ -125,6 +176,7 @@ TEST_F(NodesTest, BF16TrainsAlmostAlike) {
 TEST_F(NodesTest, NeitherThreadsNorAResumptionChangeABit) {
   golden("gat");
   recipe_.graph.dropout = 0.3;
+  recipe_.graph.attention_dropout = 0.2;
   recipe_.steps = 20;
   recipe_.checkpoint.every = 10;
   recipe_.checkpoint.keep = 9;
@@ -141,6 +193,19 @@ TEST_F(NodesTest, NeitherThreadsNorAResumptionChangeABit) {
   recipe_.graph.model = "gcn";
   recipe_.graph.heads = 1;
   EXPECT_NE(support::error_of([&] { Nodes{recipe_}; }).find("0.att_dst would be ignored"), std::string::npos);
+}
+
+TEST_F(NodesTest, AttentionIsDroppedInTrainingAlone) {
+  golden("gat");
+  recipe_.steps = 1;
+  const std::vector<double> plain = train();
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const std::vector<float> logits = Nodes(recipe_).logits(ctx);
+  fs::remove_all(recipe_.out);
+  recipe_.graph.attention_dropout = 0.5;
+  EXPECT_EQ(Nodes(recipe_).logits(ctx), logits);
+  EXPECT_GT(std::abs(train()[0] - plain[0]), 1e-3);
 }
 
 // As PyTorch Geometric's strict load_state_dict does: a layer, a term or an eps that the network lacks is not dropped.
@@ -398,6 +463,11 @@ TEST_F(NodesTest, RecipesThatContradictThemselves) {
   expect("[graph.sample] does not go with monet", [](Recipe& r) {
     r.graph.sample = 5;
     r.graph.model = "monet";
+  });
+  expect("[graph.attention_dropout] does not go with weights of edges in memory", [](Recipe& r) {
+    r.graph.model = "gat";
+    r.graph.attention_dropout = 0.5;
+    r.graph.rewrites_off = {"fuse"};
   });
   expect("[graph.rewrites_off] is not a rewrite; got fusing", [](Recipe& r) { r.graph.rewrites_off = {"fusing"}; });
   expect("[graph.aggregate] does not go with gcn; got max; expected add", [](Recipe& r) { r.graph.aggregate = "max"; });

@@ -207,6 +207,7 @@ std::vector<std::string> idle_words(const Recipe& recipe) {
   const GraphRecipe &g = recipe.graph, plain;
   for (const auto& [word, model, set] : {std::tuple("graph.heads", "gat", g.heads > plain.heads),
                                          {"graph.kernels", "monet", g.kernels > plain.kernels},
+                                         {"graph.attention_dropout", "gat", g.attention_dropout > 0},
                                          {"graph.eps", "gin", g.eps != plain.eps}}) {
     if (set && recipe.objective == "graph" && g.model != model)
       lines.push_back(fmt::format("{} does nothing in {}, only in {}", word, g.model, model));

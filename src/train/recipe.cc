@@ -70,6 +70,7 @@ void each_graph_word(G& g, Visit& visit) {
   visit("graph.rewrites_off", g.rewrites_off,
         "rewrites of the computation to leave out: postpone, order, fuse, recompute, first");
   visit("graph.dropout", g.dropout, kRate, "of the channels between layers");
+  visit("graph.attention_dropout", g.attention_dropout, kRate, "gat: of the weights of attention");
   visit("graph.init", g.init, Choices{}, "a .safetensors file with the first weights; empty: random ones");
 }
 

@@ -152,7 +152,7 @@ struct GraphRecipe {
   std::vector<std::string> rewrites_off{};  // gnn/rewrites.h
   int64_t layers = 2, hidden = 16, heads = 1, kernels = 1;
   int64_t sample = 0;  // neighbours of a node in each layer of a batch; 0: full batches
-  double eps = 0, dropout = 0;
+  double eps = 0, dropout = 0, attention_dropout = 0;
   std::string aggregate{};  // empty: the model's own
 };
 

@@ -67,14 +67,15 @@ void bwd_ref(Ctx&, const GatBwd& op, std::span<std::byte>) {
         return sum;
       };
       const double mean = dot([&](int64_t c) { return element(op.y, i * width + c); });
-      each_source(op, i, [&](int64_t j) {
+      each_source(op, i, [&](int64_t j, int64_t e) {
+        const double factor = factor_ref(op, e, heads, h);
         const double s = in.score(i, j, h, slope), p = std::exp(s - element(op.top, head)) / element(op.sum, head);
-        const double g = dot([&](int64_t c) { return in.x[static_cast<size_t>(j * width + c)]; });
+        const double g = factor * dot([&](int64_t c) { return in.x[static_cast<size_t>(j * width + c)]; });
         const double de = p * (g - mean) * (s > 0 ? 1 : slope);
         dleft[static_cast<size_t>(head)] += de;
         dright[static_cast<size_t>(j * heads + h)] += de;
         for (int64_t c = h * part; c < (h + 1) * part; ++c)
-          dx[static_cast<size_t>(j * width + c)] += p * element(op.dy, i * width + c);
+          dx[static_cast<size_t>(j * width + c)] += p * factor * element(op.dy, i * width + c);
       });
     }
   }
@@ -120,10 +121,12 @@ const char* scores_bwd_cuda_supports(const GatScoresBwd& op) {
   return reason ? reason : scores_bwd_supports(op);
 }
 const char* fwd_cuda_supports(const GatFwd& op) {
+  if (op.drop.rate > 0) return "dropout of attention";
   const char* reason = gpu_supports({op.x, op.y});
   return reason ? reason : fwd_supports(op);
 }
 const char* bwd_cuda_supports(const GatBwd& op) {
+  if (op.drop.rate > 0) return "dropout of attention";
   const char* reason = gpu_supports({op.x, op.y, op.dy});
   return reason ? reason : bwd_supports(op);
 }
@@ -134,6 +137,7 @@ void check_shapes(const Op& op) {
   CHECK(op.rowptr.dim(0) == rows + 1, "{}: {} row pointers, {} rows", Op::name, op.rowptr.dim(0), rows);
   CHECK(heads > 0 && op.y.dim(1) % heads == 0, "{}: {} channels, {} heads", Op::name, op.y.dim(1), heads);
   CHECK(!op.loops || rows <= op.x.dim(0), "{}: {} rows, {} sources", Op::name, rows, op.x.dim(0));
+  CHECK(op.drop.rate >= 0 && op.drop.rate < 1, "{}: dropout {}", Op::name, op.drop.rate);
 }
 
 }  // namespace
@@ -142,6 +146,19 @@ void check_gat(const GatFwd& op) { check_shapes(op); }
 void check_gat(const GatBwd& op) {
   check_shapes(op);
   CHECK(op.out_rowptr.dim(0) == op.x.dim(0) + 1, "{}: {} row pointers out", GatBwd::name, op.out_rowptr.dim(0));
+  CHECK(op.drop.rate == 0 || op.order, "{}: dropout without order", GatBwd::name);
+}
+
+// Not in gat_cpu.cc, whose code for each instruction set has no std::array (docs/internals/cpu.md).
+void attention_factors(const AttentionDropout& drop, const int64_t* edges, int64_t n, int64_t heads, int64_t head,
+                       float* factors) {
+  const auto threshold = static_cast<uint32_t>(static_cast<double>(drop.rate) * 0x1p32);
+  const float kept = 1 / (1 - drop.rate);
+  const int64_t blocks = (heads + 3) / 4;
+  for (int64_t k = 0; k < n; ++k) {
+    const auto r = philox(drop.key, static_cast<uint64_t>(edges[k] * blocks + head / 4), drop.step);
+    factors[k] = r[static_cast<size_t>(head % 4)] < threshold ? 0 : kept;
+  }
 }
 
 std::span<const Row<GatScoresFwd>> GatScoresFwd::rows() {

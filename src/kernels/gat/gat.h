@@ -6,8 +6,12 @@
 // maximum and the sum are found online, chunk by chunk; backward recomputes p from them:
 //   g_ij = <dy_i, x_j>,  de_ij = p_ij (g_ij - <dy_i, y_i>) leaky_relu',  dx_j = sum p_ij dy_i,
 //   dleft_i = sum over j of de_ij,  dright_j = sum over i of de_ij                      all per head
+// With dropout of attention a random factor k_ij, 0 or 1 / (1 - rate), joins the weights, but not their sum:
+//   y_i = sum over j of p_ij k_ij x_j,   g_ij = k_ij <dy_i, x_j>,   dx_j = sum p_ij k_ij dy_i
+// It is drawn again wherever it is needed: a function of the key, the step, the edge and the head alone.
 #pragma once
 #include "core/op.h"
+#include "core/philox.h"
 
 namespace braid {
 
@@ -51,6 +55,17 @@ struct GatScoresBwd {
   static std::span<const Row<GatScoresBwd>> rows();
 };
 
+// PyTorch Geometric's GATConv(dropout=). Head h of edge e, its position in `col`, draws word h % 4 of
+// philox(key; e ceil(H / 4) + h / 4, step) and is dropped below rate 2^32; the loop of row i is edge E + i.
+struct AttentionDropout {
+  float rate = 0;  // 0 <= rate < 1
+  RandomKey key{};
+  uint32_t step = 0;
+};
+// Factors of head `head` on n edges.
+void attention_factors(const AttentionDropout& drop, const int64_t* edges, int64_t n, int64_t heads, int64_t head,
+                       float* factors);
+
 struct GatFwd {
   View rowptr{};       // [R + 1] I64
   View col{};          // [E] I32
@@ -62,6 +77,7 @@ struct GatFwd {
   MutView sum{};       // [R, H] F32
   float slope = 0.2f;  // of leaky_relu below 0
   bool loops = true;
+  AttentionDropout drop{};
   static constexpr const char* name = "gat_fwd";
   static constexpr auto fields() {
     return std::tuple{in("rowptr", &GatFwd::rowptr, "R1"), in("col", &GatFwd::col, "E"),
@@ -79,6 +95,7 @@ struct GatFwd {
 struct GatBwd {
   View rowptr{}, col{};          // [R + 1] I64, [E] I32
   View out_rowptr{}, out_col{};  // of the transpose: [S + 1] I64, [E] I32
+  View order{};                  // [E] I32, of its edges: where they are in `col`; for dropout, else it may be empty
   View x{};                      // [S, D] F32 or BF16
   View left{}, right{};          // [R, H], [S, H] F32
   View top{}, sum{};             // [R, H] F32
@@ -88,12 +105,14 @@ struct GatBwd {
   MutView dleft{}, dright{};     // [R, H], [S, H] F32
   float slope = 0.2f;
   bool loops = true;
+  AttentionDropout drop{};  // as the forward call
   static constexpr const char* name = "gat_bwd";
   static constexpr auto fields() {
     return std::tuple{in("rowptr", &GatBwd::rowptr, "R1"),
                       in("col", &GatBwd::col, "E"),
                       in("out_rowptr", &GatBwd::out_rowptr, "S1"),
                       in("out_col", &GatBwd::out_col, "E"),
+                      maybe("order", &GatBwd::order, "E"),
                       in("x", &GatBwd::x, "S D"),
                       in("left", &GatBwd::left, "R H"),
                       in("right", &GatBwd::right, "S H"),

@@ -33,14 +33,28 @@ HWY_INLINE float leaky_relu(float v, float slope) { return v > 0 ? v : v * slope
 // The edges of a row, and the row itself as the last where it has a loop.
 struct Neighbours {
   const int32_t* col;
-  int64_t row, edges, count;
+  int64_t row, edges, count, first, all;  // first: the position of its first edge; all: edges of the graph
   Neighbours(const View& rowptr, const View& cols, int64_t i, bool loops)
       : col(cols.as<int32_t>() + rowptr.as<int64_t>()[i]),
         row(i),
         edges(rowptr.as<int64_t>()[i + 1] - rowptr.as<int64_t>()[i]),
-        count(edges + (loops ? 1 : 0)) {}
+        count(edges + (loops ? 1 : 0)),
+        first(rowptr.as<int64_t>()[i]),
+        all(cols.dim(0)) {}
   int64_t operator[](int64_t e) const { return e < edges ? col[e] : row; }
 };
+
+// The random factors of edges [from, from + n) of a node; `order` as in GatBwd, or null. Nothing without dropout.
+HWY_INLINE void draw_factors(const AttentionDropout& drop, const Neighbours& list, const int32_t* order, int64_t from,
+                             int64_t n, int64_t heads, int64_t h, float* factors) {
+  if (drop.rate == 0) return;
+  int64_t numbers[kChunk];
+  for (int64_t e = 0; e < n; ++e) {
+    const int64_t at = list.first + from + e;
+    numbers[e] = from + e >= list.edges ? list.all + list.row : order ? order[at] : at;
+  }
+  attention_factors(drop, numbers, n, heads, h, factors);
+}
 
 // exp(s - top) of n scores in place; lanes beyond n are unspecified. Returns their sum.
 HWY_INLINE float exponentials(float* s, int64_t n, float top) {
@@ -60,7 +74,7 @@ void attend(const GatFwd& op, const Neighbours& list, int64_t h, int64_t first, 
   const int64_t heads = op.left.dim(1);
   const float left = op.left.as<float>(list.row)[h];
   const float* right = op.right.as<float>() + h;
-  HWY_ALIGN float weights[kChunk] = {};
+  HWY_ALIGN float weights[kChunk] = {}, factors[kChunk];
   hn::VFromD<Tag> acc[kVecs];
   for (int v = 0; v < kVecs; ++v) acc[v] = hn::Zero(d);
   float top = list.count > 0 ? -HUGE_VALF : 0, sum = 0;
@@ -78,6 +92,8 @@ void attend(const GatFwd& op, const Neighbours& list, int64_t h, int64_t first, 
     }
     top = largest;
     sum += exponentials(weights, edges, top);
+    draw_factors(op.drop, list, nullptr, from, edges, heads, h, factors);
+    for (int64_t e = 0; e < edges && op.drop.rate > 0; ++e) weights[e] *= factors[e];
     for (int64_t e = 0; e < edges; ++e) {
       const X* x = op.x.as<X>(list[from + e]) + first;
       const auto w = hn::Set(d, weights[e]);
@@ -167,7 +183,8 @@ HWY_INLINE void weights_of(const GatBwd& op, const Neighbours& list, int64_t fro
 template <class X>
 void left_rows(const GatBwd& op, int64_t begin, int64_t end, const float* means) {
   const int64_t heads = op.left.dim(1), part = op.y.dim(1) / heads;
-  HWY_ALIGN float p[kChunk], slopes[kChunk];
+  HWY_ALIGN float p[kChunk], slopes[kChunk], factors[kChunk];
+  std::fill(factors, factors + kChunk, 1.0f);
   for (int64_t i = begin; i < end; ++i) {
     const Neighbours list(op.rowptr, op.col, i, op.loops);
     for (int64_t h = 0; h < heads; ++h) {
@@ -175,9 +192,10 @@ void left_rows(const GatBwd& op, int64_t begin, int64_t end, const float* means)
       for (int64_t from = 0; from < list.count; from += kChunk) {
         const int64_t edges = HWY_MIN(kChunk, list.count - from);
         weights_of(op, list, from, edges, h, true, p, slopes);
+        draw_factors(op.drop, list, nullptr, from, edges, heads, h, factors);
         for (int64_t e = 0; e < edges; ++e) {
           const X* x = op.x.as<X>(list[from + e]) + h * part;
-          const float g = dot_and_add(op.dy.as<float>(i) + h * part, x, part, 0, nullptr);
+          const float g = factors[e] * dot_and_add(op.dy.as<float>(i) + h * part, x, part, 0, nullptr);
           sum += p[e] * (g - means[i * heads + h]) * slopes[e];
         }
       }
@@ -193,7 +211,9 @@ void left_range(const GatBwd& op, int64_t begin, int64_t end, const float* means
 template <class X>
 void source_rows(const GatBwd& op, int64_t begin, int64_t end, const float* means) {
   const int64_t heads = op.left.dim(1), part = op.y.dim(1) / heads;
-  HWY_ALIGN float p[kChunk], slopes[kChunk];
+  const int32_t* order = op.order ? op.order.as<int32_t>() : nullptr;
+  HWY_ALIGN float p[kChunk], slopes[kChunk], factors[kChunk];
+  std::fill(factors, factors + kChunk, 1.0f);
   for (int64_t j = begin; j < end; ++j) {
     const Neighbours list(op.out_rowptr, op.out_col, j, op.loops && j < op.y.dim(0));
     float* dx = op.dx.as<float>(j);
@@ -204,9 +224,11 @@ void source_rows(const GatBwd& op, int64_t begin, int64_t end, const float* mean
       for (int64_t from = 0; from < list.count; from += kChunk) {
         const int64_t edges = HWY_MIN(kChunk, list.count - from);
         weights_of(op, list, from, edges, h, false, p, slopes);
+        draw_factors(op.drop, list, order, from, edges, heads, h, factors);
         for (int64_t e = 0; e < edges; ++e) {
           const int64_t i = list[from + e];
-          const float g = dot_and_add(op.dy.as<float>(i) + h * part, x, part, p[e], dx + h * part);
+          const float g =
+              factors[e] * dot_and_add(op.dy.as<float>(i) + h * part, x, part, p[e] * factors[e], dx + h * part);
           sum += p[e] * (g - means[i * heads + h]) * slopes[e];
         }
       }

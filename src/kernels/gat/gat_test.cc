@@ -17,7 +17,7 @@ namespace {
 struct TestGraph {
   int64_t nodes;
   std::vector<int64_t> rowptr = {0}, out_rowptr;
-  std::vector<int32_t> col, out_col;
+  std::vector<int32_t> col, out_col, order;
 
   explicit TestGraph(int64_t n) : nodes(n), out_rowptr(static_cast<size_t>(n) + 1) {
     for (int64_t i = 0; i < n; ++i) {
@@ -30,7 +30,9 @@ struct TestGraph {
     for (int64_t j = 0; j < n; ++j) {
       for (int64_t i = 0; i < n; ++i) {
         for (int64_t e = rowptr[static_cast<size_t>(i)]; e < rowptr[static_cast<size_t>(i) + 1]; ++e) {
-          if (col[static_cast<size_t>(e)] == j) out_col.push_back(static_cast<int32_t>(i));
+          if (col[static_cast<size_t>(e)] != j) continue;
+          out_col.push_back(static_cast<int32_t>(i));
+          order.push_back(static_cast<int32_t>(e));
         }
       }
       out_rowptr[static_cast<size_t>(j) + 1] = std::ssize(out_col);
@@ -44,6 +46,7 @@ View pointers(const std::vector<int64_t>& list) { return view_of(list.data(), {s
 struct Problem {
   TestGraph graph;
   TestTensor x, left, right, y, top, sum, dy, dx, dleft, dright;
+  AttentionDropout drop{};
 
   Problem(int64_t heads, int64_t part, DType x_type = DType::f32, DType y_type = DType::f32, int64_t nodes = 12)
       : graph(nodes),
@@ -66,7 +69,8 @@ struct Problem {
             .y = y.mut(),
             .top = top.mut(),
             .sum = sum.mut(),
-            .loops = loops};
+            .loops = loops,
+            .drop = drop};
   }
   // After a forward call.
   GatBwd backward(bool loops) {
@@ -74,6 +78,7 @@ struct Problem {
             .col = ids(graph.col),
             .out_rowptr = pointers(graph.out_rowptr),
             .out_col = ids(graph.out_col),
+            .order = ids(graph.order),
             .x = x.view(),
             .left = left.view(),
             .right = right.view(),
@@ -84,7 +89,8 @@ struct Problem {
             .dx = dx.mut(),
             .dleft = dleft.mut(),
             .dright = dright.mut(),
-            .loops = loops};
+            .loops = loops,
+            .drop = drop};
   }
 };
 
@@ -93,12 +99,15 @@ TEST(Gat, EveryRowAgreesWithTheReference) {
     for (const int64_t heads : {1, 4}) {
       for (const int64_t part : {1, 3, 5, 16, 40, 150}) {
         for (const DType type : {DType::f32, DType::bf16}) {
-          Problem p(heads, part, type, type);
-          sweep(p.forward(loops), type == DType::bf16 ? 4e-2 : 1e-5);
-          Arena arena;
-          Ctx ctx{.arena = arena};
-          run(ctx, p.forward(loops));
-          sweep(p.backward(loops), 5e-5);
+          for (const float rate : {0.0f, 0.3f}) {
+            Problem p(heads, part, type, type);
+            p.drop = {.rate = rate, .key = {.seed = 5, .stream = 6}, .step = 7};
+            sweep(p.forward(loops), type == DType::bf16 ? 4e-2 : 1e-5);
+            Arena arena;
+            Ctx ctx{.arena = arena};
+            run(ctx, p.forward(loops));
+            sweep(p.backward(loops), 5e-5);
+          }
         }
       }
     }
@@ -108,6 +117,7 @@ TEST(Gat, EveryRowAgreesWithTheReference) {
 // Large enough that threads share rows and sources: a team changes no bit.
 TEST(Gat, LargeProblemsAreSharedByThreads) {
   Problem p(4, 24, DType::f32, DType::f32, 1500);
+  p.drop = {.rate = 0.2f, .key = {.seed = 1}};
   ASSERT_EQ(sys::team_for(3, p.forward(true).flops()), 3);
   sweep(p.forward(true), 1e-5);
   Arena arena;
@@ -158,6 +168,7 @@ TEST(Gat, BackwardIsTheDerivative) {
   constexpr int64_t kHeads = 2, kPart = 3, kNodes = 12;
   for (const bool loops : {true, false}) {
     Problem p(kHeads, kPart);
+    p.drop = {.rate = loops ? 0.4f : 0, .key = {.seed = 8}};
     Arena arena;
     Ctx ctx{.arena = arena, .forced_rows = {{"gat_fwd", "ref"}, {"gat_bwd", "ref"}}};
     run(ctx, p.forward(loops));
@@ -188,6 +199,49 @@ TEST(Gat, BackwardIsTheDerivative) {
     expect(p.dx, 0, "dx");
     expect(p.dleft, width, "dleft");
     expect(p.dright, width + scores, "dright");
+  }
+}
+
+// With one-hot features the results are the weights themselves: each is 0 or 1 / (1 - rate) of what it is without
+// dropout, about as often as the rate says, in each head and step anew.
+TEST(Gat, DropoutTakesAShareOfTheWeights) {
+  constexpr int64_t kNodes = 40, kHeads = 5;
+  Problem p(kHeads, kNodes, DType::f32, DType::f32, kNodes);
+  p.graph.rowptr.assign(1, 0);
+  p.graph.col.clear();
+  for (int32_t i = 0; i < kNodes; ++i) {
+    for (int32_t j = 0; j < kNodes; ++j) {
+      if (j != i) p.graph.col.push_back(j);
+    }
+    p.graph.rowptr.push_back(std::ssize(p.graph.col));
+  }
+  fill(p.x.mut(), 0);
+  for (int64_t i = 0; i < kNodes; ++i) {
+    for (int64_t h = 0; h < kHeads; ++h) set_element(p.x.mut(), (i * kHeads + h) * kNodes + i, 1);
+  }
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, p.forward(true));
+  const std::vector<double> whole = to_doubles(p.y.view());
+  std::vector<std::vector<bool>> kept;
+  for (const uint32_t step : {0u, 1u}) {
+    p.drop = {.rate = 0.25f, .key = {.seed = 2}, .step = step};
+    run(ctx, p.forward(true));
+    for (int64_t h = 0; h < kHeads; ++h) {
+      auto& list = kept.emplace_back();
+      for (int64_t i = 0; i < kNodes; ++i) {
+        for (int64_t j = 0; j < kNodes; ++j) {
+          const int64_t at = (i * kHeads + h) * kNodes + j;
+          const double got = element(p.y.view(), at), want = whole[static_cast<size_t>(at)] / 0.75;
+          list.push_back(got != 0);
+          EXPECT_NEAR(got, got == 0 ? 0 : want, 1e-5 * want) << i << " " << j << " " << h;
+        }
+      }
+      EXPECT_NEAR(static_cast<double>(std::count(list.begin(), list.end(), true)), 0.75 * kNodes * kNodes, 70);
+    }
+  }
+  for (size_t a = 0; a < kept.size(); ++a) {
+    for (size_t b = a + 1; b < kept.size(); ++b) EXPECT_NE(kept[a], kept[b]) << a << " " << b;
   }
 }
 
