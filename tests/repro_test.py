@@ -89,10 +89,10 @@ class Arms(Case):
     def test_minitron(self):
         rows, folder = self.study("minitron")
         for share in (0.75, 0.5):
-            sizes = {rows[arm, share]["params"] for arm in (*self.RANKINGS, "from nothing", "from nothing, parent's tokens")}
+            sizes = {rows[arm, share]["params"] for arm in (*self.RANKINGS, "from nothing", "from nothing, all tokens")}
             self.assertEqual(len(sizes), 1)
             self.assertEqual({rows[arm, share]["tokens"] for arm in (*self.RANKINGS, "from nothing")}, {4 * 1024})
-            self.assertEqual(rows["from nothing, parent's tokens", share]["tokens"], rows["parent", 1]["tokens"])
+            self.assertEqual(rows["from nothing, all tokens", share]["tokens"], rows["parent", 1]["tokens"])
             self.assertEqual(len({tuple(rows[arm, share]["before"]["by_seed"]) for arm in self.RANKINGS}), 3)
             config = json.loads((folder / f"seed-1/over-all-groups-{share}-cut/config.json").read_text())
             self.assertEqual((config["mamba_num_heads"], config["intermediate_size"]), (16 * share, 192 * share))

@@ -29,7 +29,7 @@ constexpr HeadRanking kHeadRankings[] = {{"inside groups", prune::ScoreKind::min
                                          {"over all groups", prune::ScoreKind::ungrouped},
                                          {"at random", prune::ScoreKind::random}};
 constexpr const char *kAxesCut = "mamba_heads,ffn", *kFewTokens = "from nothing",
-                     *kManyTokens = "from nothing, parent's tokens";
+                     *kManyTokens = "from nothing, all tokens";
 
 // One ranking at one share. False: a signal stopped it.
 bool cut_and_distil(ShrinkSeed& seed, const ShrinkArgs& o, const HeadRanking& ranking, double share, ArmStudy& study) {

@@ -20,9 +20,8 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kNvfp4Quoted =
-    "NVFP4 pretraining (quoted): 12 B hybrid, 10 T tokens, within 1% of FP8's loss while the rate is constant, 1.5% "
-    "as\n"
-    "it decays; 8 B, 1 T tokens: NVFP4 1.5% above BF16, MXFP4 2.5%, which needs 36% more tokens to match.";
+    "NVFP4 pretraining (quoted): 12 B hybrid, 10 T tokens, within 1% of FP8's loss, 1.5% as the rate decays;\n"
+    "8 B, 1 T tokens: NVFP4 1.5% above BF16, MXFP4 2.5%, which needs 36% more tokens to match.";
 
 struct FormatArm {
   const char* name;
