@@ -82,6 +82,9 @@ class Prune(Case):
             losses[score] = json.loads(done.stdout)["after"]["loss"]
         for score in ("minitron", "reap", "taylor"):
             self.assertLess(losses[score], losses["random"], losses)
+        blind = prune(self.place / "ungrouped", *cut, "--score", "ungrouped", model="tiny", data=lines)
+        self.assertEqual(json.loads(blind.stdout)["after"]["loss"], losses["minitron"])  # no Mamba head is cut
+        self.assertOneLine(braid("nest", "tiny", self.place / "n", "--data", lines, "--score", "ungrouped"), "--score")
         again = prune(self.place / "again", *cut, model="tiny", data=lines)
         self.assertEqual(json.loads(again.stdout)["after"]["loss"], losses["minitron"])
         for name in ("model.safetensors", "config.json"):

@@ -1,4 +1,5 @@
-"""braid repro goldfish, recompute, gemstones, alcop and eda: six models on corpora that have canaries as often as they say, and with
+"""braid repro minitron, puzzle, elastic, nvfp4-pretraining, goldfish, recompute, gemstones, alcop and eda: arms of small
+models over seeds with their intervals; six models on corpora that have canaries as often as they say, and with
 --recall what they recall of them; memory and operations of each policy of recomputation; a law that predicts the size it has
 not seen, beside the entropy of its source; regrets that are those of stored times; recipes of synthesis ordered on what is held out.
 
@@ -8,6 +9,7 @@ import csv
 import json
 import math
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +43,89 @@ class Huginn(Case):
         self.assertIn("8 hops", (folder / "huginn.svg").read_text())
         self.assertOneLine(braid("repro", "huginn", "--dir", folder), "already exists")
         self.assertOneLine(braid("repro", "huginn", "--dir", folder / "x", "--rows", 0), "--rows")
+
+
+class Arms(Case):
+    """Studies whose arms are compared over seeds: every one as --quick, two seeds."""
+    RANKINGS = ["inside groups", "over all groups", "at random"]
+
+    def study(self, name):
+        folder = self.new_folder() / "study"
+        done = braid("repro", name, "--dir", folder, "--quick", "-t", 1, "--json", timeout=900)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        study = json.loads(done.stdout)
+        self.assertEqual((study["study"], study["seeds"]), (name, 2))
+        self.assertEqual(len(study["entropy"]), 2)
+        rows = {(row["arm"], row["share"]): row for row in study["rows"]}
+        self.assertEqual(len(rows), len(study["rows"]))
+        table = list(csv.DictReader((folder / f"{name}.csv").read_text().splitlines()))
+        self.assertEqual(len(table), 2 * len(rows))
+        for line in table:
+            row, seed = rows[line["arm"], float(line["share"])], int(line["seed"])
+            self.assertEqual((int(line["params"]), int(line["tokens"])), (row["params"], row["tokens"]))
+            self.assertAlmostEqual(float(line["loss"]), row["loss"]["by_seed"][seed], 5)
+            self.assertAlmostEqual(float(line["entropy"]), study["entropy"][seed], 5)
+            self.assertGreater(float(line["loss"]), float(line["entropy"]))
+            if line["loss_before"]:
+                self.assertAlmostEqual(float(line["loss_before"]), row["before"]["by_seed"][seed], 5)
+        for (arm, share), row in rows.items():
+            self.check_spread(row["loss"])
+            reference = rows.get((study["reference"], share))
+            self.assertEqual(row["difference"] is None, reference in (None, row))
+            if row["difference"]:
+                self.check_spread(row["difference"])
+                for ours, theirs, told in zip(row["loss"]["by_seed"], reference["loss"]["by_seed"], row["difference"]["by_seed"]):
+                    percent = study["difference_unit"] == "percent"
+                    self.assertAlmostEqual(told, 100 * (ours / theirs - 1) if percent else ours - theirs, 9)
+        self.assertIn("<svg", (folder / f"{name}.svg").read_text())
+        return rows, folder
+
+    def check_spread(self, told):
+        values = told["by_seed"]
+        self.assertEqual(len(values), 2)
+        self.assertAlmostEqual(told["mean"], statistics.mean(values), 9)
+        self.assertAlmostEqual(told["half_width_95"], 12.706 * statistics.stdev(values) / math.sqrt(2), 9)
+
+    def test_minitron(self):
+        rows, folder = self.study("minitron")
+        for share in (0.75, 0.5):
+            sizes = {rows[arm, share]["params"] for arm in (*self.RANKINGS, "from nothing", "from nothing, all tokens")}
+            self.assertEqual(len(sizes), 1)
+            self.assertEqual({rows[arm, share]["tokens"] for arm in (*self.RANKINGS, "from nothing")}, {4 * 1024})
+            self.assertEqual(rows["from nothing, all tokens", share]["tokens"], rows["parent", 1]["tokens"])
+            self.assertEqual(len({tuple(rows[arm, share]["before"]["by_seed"]) for arm in self.RANKINGS}), 3)
+            config = json.loads((folder / f"seed-1/over-all-groups-{share}-cut/config.json").read_text())
+            self.assertEqual((config["mamba_num_heads"], config["intermediate_size"]), (16 * share, 192 * share))
+        self.assertOneLine(braid("repro", "minitron", "--dir", folder), "already exists")
+        self.assertOneLine(braid("repro", "minitron", "--dir", folder / "x", "--quick", "--seeds", 3), "does nothing with --quick")
+        self.assertOneLine(braid("repro", "minitron", "--dir", folder / "x", "--seeds", 11), "--seeds")
+
+    def test_puzzle(self):
+        rows, folder = self.study("puzzle")
+        whole = (folder / "seed-0/parent/model.safetensors").stat().st_size
+        for share in (0.75, 0.5):
+            for arm in ("prune", "search", "search, local distillation"):
+                self.assertEqual(rows[arm, share]["tokens"], 4 * 1024)
+                cut = folder / f"seed-0/{arm.replace(',', '').replace(' ', '-')}-{share}-cut/model.safetensors"
+                self.assertLess(cut.stat().st_size, share * whole + 4096)  # headers are not counted
+
+    def test_elastic(self):
+        rows, _ = self.study("elastic")
+        self.assertEqual({share for arm, share in rows if arm == "nested"}, {1, 0.75, 0.5})
+        read = sum(row["tokens"] for (arm, _), row in rows.items() if arm == "apart")
+        self.assertEqual({row["tokens"] for (arm, _), row in rows.items() if arm == "nested"}, {read})
+        parent = rows["parent", 1]
+        self.assertEqual(rows["nested", 1]["params"], parent["params"])
+        for ours, theirs in zip(rows["nested", 1]["before"]["by_seed"], parent["loss"]["by_seed"]):
+            self.assertAlmostEqual(ours, theirs, 3)  # reordered alone
+        for (arm, share), row in rows.items():
+            self.assertLessEqual(row["params"], share * parent["params"])
+
+    def test_nvfp4(self):
+        rows, _ = self.study("nvfp4-pretraining")
+        self.assertEqual({row["tokens"] for row in rows.values()}, {20 * 1024})
+        losses = {arm: tuple(row["loss"]["by_seed"]) for (arm, _), row in rows.items()}
+        self.assertEqual(len(set(losses.values())), 7, losses)  # every word of a recipe changes numbers
 
 
 class Goldfish(Case):

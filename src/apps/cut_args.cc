@@ -17,8 +17,9 @@ namespace braid::apps {
 namespace {
 
 // As prune::ScoreKind has them, then of single weights, as prune::WeightScore does.
-const std::vector<std::string> kScores = {"minitron", "reap", "taylor", "random", "magnitude", "activations"};
-constexpr int64_t kUnitScores = 4;
+const std::vector<std::string> kScores = {"minitron",  "reap",      "taylor",     "random",
+                                          "ungrouped", "magnitude", "activations"};
+constexpr int64_t kUnitScores = 5, kNestScores = 4;  // the units of a nested model have to stay in their groups
 
 }  // namespace
 
@@ -43,8 +44,10 @@ void CutArgs::declare(Cli& cli, bool zeros) {
   const std::string units =
       "importance: activations (minitron; reap: experts over the tokens that chose them), gradients times weights, or "
       "none; default: minitron";
-  cli.choice("--score", score, {kScores.begin(), kScores.end() - (zeros ? 0 : 2)},
-             units + (zeros ? "; with --pattern magnitude, or activations: times the norms of inputs" : ""));
+  cli.choice("--score", score, {kScores.begin(), zeros ? kScores.end() : kScores.begin() + kNestScores},
+             units + (zeros ? "; ungrouped: minitron with Mamba heads ranked over all groups; with --pattern "
+                              "magnitude, or activations: times the norms of inputs"
+                            : ""));
   cli.option("--samples", prune.samples, "rows of data that are read");
   cli.option("--length", prune.length, "tokens of a row");
   cli.option("--quick", prune.quick, "rows on which candidates are compared");
@@ -75,7 +78,7 @@ void CutArgs::check(const char* command, bool zeros) {
   if ((at >= kUnitScores) != zeros)
     fail("--score", {.what = fmt::format("does not go with {}", zeros ? "--pattern" : "--target"),
                      .got = score,
-                     .expected = zeros ? "magnitude or activations" : "minitron, reap, taylor or random"});
+                     .expected = zeros ? "magnitude or activations" : "minitron, reap, taylor, random or ungrouped"});
   if (!zeros) prune.score = static_cast<prune::ScoreKind>(at);
 }
 

@@ -38,7 +38,7 @@ struct ReproArgs {
   int64_t prompt_pass() const { return std::min<int64_t>(512, prompt); }  // tokens of the prompt that are timed
 };
 
-constexpr int64_t kSteps = 4;  // that are timed
+constexpr int64_t kTimedSteps = 4;  // that are timed
 // One shape with one batch. Nothing was measured where its weights and states exceed the memory.
 struct Cell {
   int64_t need = 0;                                       // bytes of weights and states
@@ -59,13 +59,13 @@ int64_t quick_depth(int64_t depth) {
 }
 
 BenchRow step_row(const ReproArgs& o, int64_t batch) {
-  return {.generate = kSteps, .depth = quick_depth(o.prompt + o.generate / 2), .sequences = batch};
+  return {.generate = kTimedSteps, .depth = quick_depth(o.prompt + o.generate / 2), .sequences = batch};
 }
 
 engine::RunnerOptions runner_options(const ReproArgs& o, int64_t batch) {
   engine::RunnerOptions options = o.numbers.runner_options();
   options.sequences = batch;
-  options.context = std::max(o.prompt + o.generate, step_row(o, batch).depth + kSteps) + 1;
+  options.context = std::max(o.prompt + o.generate, step_row(o, batch).depth + kTimedSteps) + 1;
   options.beyond_training = true;
   return options;
 }
@@ -114,11 +114,11 @@ std::vector<Cell> measure_shape(const ReproArgs& o, const fs::path& folder, cons
     }
     BenchRow row = step_row(o, batch);
     cell.prompt_rate = prompt_rate;
-    cell.step = seconds(model.runner(), row, memory, o.repeats) / static_cast<double>(kSteps);
-    cell.floor = row.floor_seconds / static_cast<double>(kSteps);
+    cell.step = seconds(model.runner(), row, memory, o.repeats) / static_cast<double>(kTimedSteps);
+    cell.floor = row.floor_seconds / static_cast<double>(kTimedSteps);
     count_bytes(model.runner().model(),
                 {.sequences = batch,
-                 .depth = row.depth + kSteps / 2,
+                 .depth = row.depth + kTimedSteps / 2,
                  .logits_rows = batch,
                  .caches = model.runner().options().numerics.caches()},
                 cell);
@@ -211,7 +211,7 @@ int make_folders(const ReproArgs& o, fs::path (&folders)[2]) {
 int repro(const ReproArgs& o) {
   for (const int64_t batch : o.batches) check_range("--batch", batch, 1, 256);
   check_range("--n-prompt", o.prompt, 64, 1 << 24);
-  check_range("--n-gen", o.generate, kSteps, 1 << 24);
+  check_range("--n-gen", o.generate, kTimedSteps, 1 << 24);
   check_range("--repetitions", o.repeats.count, 1, 1000);
   runner_options(o, 1);  // refuses options that do not go together before anything is written
   fs::path folders[2];

@@ -20,7 +20,8 @@ class Chooser {
   void operator()(const nn::Mamba2Spec& was, const nn::Mamba2Spec& is) const {
     const std::span<const double> s = find(Axis::mamba_heads);
     const std::vector<int64_t> channels = keep(channels_over_heads(s, was.heads), 1, is.head_dim);
-    keep_[Label::mamba_heads] = keep(heads_over_channels(s, was.heads, channels), was.groups, is.heads);
+    keep_[Label::mamba_heads] =
+        keep(heads_over_channels(s, was.heads, channels), scores_.ungrouped ? 1 : was.groups, is.heads);
     for (const int64_t h : keep_[Label::mamba_heads]) {
       for (const int64_t p : channels) keep_[Label::inner].push_back(h * was.head_dim + p);
     }

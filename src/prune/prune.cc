@@ -110,6 +110,12 @@ class Pruner {
   std::vector<int64_t> order_;
 };
 
+void check_paths(const io::ModelPath& model, const std::filesystem::path& out) {
+  io::need_folder(model);
+  io::check_new_model(out);
+  io::check_parent(out);
+}
+
 }  // namespace
 
 int64_t stored_bytes(const std::filesystem::path& weights) {
@@ -164,14 +170,19 @@ void refuse_quantised(const io::ModelPath& model, const std::string& name, Forma
 
 Report prune_model(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,
                    const Options& options, const Stage& stage) {
-  io::need_folder(model);
-  io::check_new_model(out);
-  io::check_parent(out);
+  check_paths(model, out);
   try {
     return Pruner(model, data, options, stage).run(out);
   } catch (const sys::Interrupted&) {
     return {};
   }
+}
+
+bool prune_to(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,
+              const Sizes& sizes, const Options& options, const Stage& stage) {
+  check_paths(model, out);
+  Whole whole(model, data, options, stage);
+  return whole.measure() && whole.write(choose(whole.config(), whole.layouts(), sizes, whole.scores()), sizes, out);
 }
 
 }  // namespace braid::prune

@@ -15,8 +15,8 @@
 
 namespace braid::prune {
 
-// minitron, reap (the same, but for experts), taylor, random
-enum class ScoreKind : uint8_t { minitron, reap, taylor, random };
+// minitron, reap (the same, but for experts), taylor, random, ungrouped (minitron with Scores::ungrouped)
+enum class ScoreKind : uint8_t { minitron, reap, taylor, random, ungrouped };
 
 struct Options {
   Target target{};
@@ -67,5 +67,9 @@ int64_t stored_bytes(const std::filesystem::path& weights);
 
 Report prune_model(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,
                    const Options& options, const Stage& stage);
+
+// To the given sizes, without a search. False: stopped by `stage`, and nothing was written.
+bool prune_to(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,
+              const Sizes& sizes, const Options& options, const Stage& stage);
 
 }  // namespace braid::prune

@@ -21,6 +21,9 @@ struct Scores {
   // What an RMSNorm reads, by the name of its weight in the config: the square of every channel over the mean of
   // squares that it is divided by, averaged over tokens. Empty for scores that no pass gave.
   std::map<std::string, std::vector<double>> energy{};
+  // Mamba heads are ranked over all groups of B and C at once. What stays fills the groups in order, so that heads read
+  // the B and C of others: a control for the ranking inside groups (arXiv 2504.11409, section 3.1).
+  bool ungrouped = false;
 };
 
 // As many random numbers as a measurement would give scores; no energies.

@@ -12,6 +12,7 @@
 #include "models/master_weights.h"
 #include "models/presets.h"
 #include "prune/cost.h"
+#include "prune/cut_model.h"
 #include "prune/measure.h"
 #include "prune/prune_support.h"
 #include "prune/search.h"
@@ -41,6 +42,23 @@ TEST(Ranking, ChannelsOfMambaAreRankedForAllHeadsAlike) {
   // A head counts by what stays of it.
   EXPECT_EQ(heads_over_channels(scores, 2, List{0, 2}), (std::vector<double>{std::sqrt(10.0), std::sqrt(20.0)}));
   EXPECT_EQ(heads_over_channels(scores, 2, List{2}), (std::vector<double>{1, 2}));
+}
+
+// Four groups of two heads, of which the first two groups have all the best: blind to groups, the second head of group
+// 0 lands where group 1 was.
+TEST(Ranking, MambaHeadsOverAllGroupsOnlyWhereAsked) {
+  const nn::Mamba2Spec was{.hidden = 8, .heads = 8, .head_dim = 1, .state = 4, .groups = 4};
+  nn::Mamba2Spec is = was;
+  is.heads = 4;
+  Scores scores;
+  scores.of[{Axis::mamba_heads, 0}] = {8, 7, 6, 5, 1, 2, 3, 4};
+  LayerKeep grouped, blind;
+  keep_units(was, is, scores, 0, grouped);
+  scores.ungrouped = true;
+  keep_units(was, is, scores, 0, blind);
+  EXPECT_EQ(grouped[Label::mamba_heads], (List{0, 2, 5, 7}));
+  EXPECT_EQ(blind[Label::mamba_heads], (List{0, 1, 2, 3}));
+  EXPECT_EQ(blind[Label::inner], (List{0, 1, 2, 3}));
 }
 
 // A Nemotron-H, layer by layer.

@@ -67,6 +67,7 @@ bool Whole::measure() {
   scores_ = measured_scores(*model_, rows_, experts, options_.threads, stage("measuring importance"));
   if (whole && options_.score == ScoreKind::taylor)
     scores_.of = taylor_scores(path_, rows_, options_.threads, stage("measuring gradients")).of;
+  scores_.ungrouped = options_.score == ScoreKind::ungrouped;
   if (options_.score == ScoreKind::random) scores_.of = random_scores(config_, options_.seed).of;
   return whole;
 }
