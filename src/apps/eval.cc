@@ -216,11 +216,9 @@ Action setup_eval(Cli& cli) {
   cli.positional("model", o->model.model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
   cli.option("--text FILE", o->text, "the text to predict");
   cli.option("--jsonl F", o->lines, "or lines as of braid score: of completions alone");
-  cli.option(
-      "--kl BASE", o->base,
-      "compare with the model that this one was made from: KL divergence, perplexities, agreement of top tokens");
-  cli.option("--tasks FILE", o->tasks.file,
-             "tasks to answer, one JSON object per line: task, messages, answers, tools");
+  cli.option("--kl BASE", o->base,
+             "against the model that this was made from: KL divergence, perplexities, agreement of top tokens");
+  cli.option("--tasks FILE", o->tasks.file, "tasks to answer, JSON lines of task, messages, answers, tools");
   cli.choice("--think", o->tasks.think, {"on", "off"}, "of tasks: reasoning, if the model has it");
   cli.option("--reasoning-budget", o->tasks.budget, "of tasks: tokens of thinking at most; -1: no limit");
   cli.flag("--mtp", o->tasks.drafts, "of tasks: count right drafts of the prediction block");
@@ -244,8 +242,7 @@ Action setup_eval(Cli& cli) {
   return [o] {
     if (evals_graph(o->model.model, *o->cli))
       return eval_graph({o->model.model, o->graph, o->predictions, o->model.threads, o->json});
-    std::vector<std::string> models = {o->model.model};
-    if (!o->base.empty()) models.push_back(o->base);
+    const auto models = o->base.empty() ? std::vector{o->model.model} : std::vector{o->model.model, o->base};
     return o->ranks.start(o->model, models, [o] { return eval_command(*o); });
   };
 }

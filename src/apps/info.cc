@@ -239,8 +239,7 @@ int info(const InfoArgs& o) {
 Action setup_info(Cli& cli) {
   auto o = std::make_shared<InfoArgs>();
   cli.positional("model", o->model,
-                 "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, a shape of braid "
-                 "new, or a graph",
+                 "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, a shape, or a graph",
                  false);
   cli.option("-c,--ctx-size N", o->context, "also what a sequence of N tokens takes");
   cli.flag("--machine", o->machine, "describe this computer and measure its roofs (about a second)");

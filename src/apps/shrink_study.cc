@@ -170,7 +170,7 @@ double ShrinkSeed::loss(const std::string& name) const {
   const io::ModelPath model = path(name);
   const models::Config config = models::load_config(model);
   const auto held_out = prune::read_rows(grammar_of(seed_, true), model, config, kShrinkHeldOut);
-  return prune::mean_loss(*models::load_model(model), held_out, threads_);
+  return prune::mean_loss(*models::load_model(model), held_out, threads_, [](int64_t) { return true; });
 }
 
 int64_t ShrinkSeed::params(const std::string& name) const {
