@@ -112,7 +112,8 @@ prune::Sizes ShrinkSeed::sizes(std::string_view axes, double share) const {
   prune::Sizes sizes;
   for (const prune::Axis axis : prune::parse_axes(std::string(axes), ranges)) {
     const prune::AxisRange& range = ranges[static_cast<size_t>(axis)];
-    const auto steps = static_cast<int64_t>(std::floor(share * static_cast<double>(range.full / range.step)));
+    const int64_t units = range.full / range.step;
+    const auto steps = static_cast<int64_t>(std::floor(share * static_cast<double>(units)));
     sizes[axis] = std::max(range.least, steps * range.step);
   }
   return sizes;
