@@ -38,7 +38,7 @@ constexpr HuginnArm kLoop{"recurrent depth", 0};
 constexpr HuginnArm kFixed[] = {{"3 layers, as many parameters", 3}, {"10 layers, as many run", 10}};
 constexpr int64_t kSteps[] = {1, 2, 4, 8, 16, 32, 64};
 constexpr int64_t kExitSteps = 32, kDraftSteps = 4;
-constexpr std::pair<const char*, engine::Exit> kExits[] = {{"off", engine::Exit::never},
+constexpr std::pair<const char*, engine::Exit> kExitRules[] = {{"off", engine::Exit::never},
                                                            {"kl", engine::Exit::kl},
                                                            {"latent", engine::Exit::latent},
                                                            {"entropy", engine::Exit::entropy},
@@ -50,7 +50,7 @@ struct Row {
   HopCounts counts{};
 };
 struct Outcome {
-  std::vector<Row> depths{}, exits{};  // exits: by rule, in the order of kExits
+  std::vector<Row> depths{}, exits{};  // exits: by rule, in the order of kExitRules
   DraftedText drafts{};
 };
 
@@ -63,7 +63,7 @@ std::optional<Outcome> measure(const HuginnStudy& study) {
   }
   if (!train_arm(study, kLoop)) return std::nullopt;
   for (const int64_t steps : kSteps) r.depths.push_back({kLoop.name, steps, count_right(study, kLoop, steps)});
-  for (const auto& [name, exit] : kExits)
+  for (const auto& [name, exit] : kExitRules)
     r.exits.push_back({name, kExitSteps, count_right(study, kLoop, kExitSteps, exit)});
   r.drafts = draft_texts(study, kLoop, kExitSteps, kDraftSteps);
   return sys::caught_signal() == 0 ? std::optional(std::move(r)) : std::nullopt;
