@@ -23,7 +23,7 @@ namespace {
 using nlohmann::ordered_json;
 
 struct PruneArgs {
-  std::string model, out, target, router_bias = "reset";
+  std::string model, out, target, router_bias = "keep";
   CutArgs cut;
   PatternArgs pattern;
   bool json = false;
@@ -115,7 +115,7 @@ void check(PruneArgs& o) {
   const bool zeros = !o.pattern.pattern.empty();
   if (zeros && !o.target.empty())
     fail("--pattern", {.what = "and --target cannot be used together", .hint = "one of the two"});
-  if (zeros && o.router_bias != "reset")
+  if (zeros && o.router_bias != "keep")
     fail("--router-bias", {.what = "does not go with --pattern", .hint = "leaving it out"});
   if (zeros && !o.cut.prune.axes.empty())
     fail("--axes", {.what = "does not go with --pattern", .hint = "leaving it out"});
@@ -176,13 +176,14 @@ Action setup_prune(Cli& cli) {
   auto o = std::make_shared<PruneArgs>();
   cli.positional("model", o->model, "a folder, org/name of the Hugging Face cache, or tiny");
   cli.positional("out", o->out, "the folder to create");
-  cli.choice("--router-bias", o->router_bias, {"reset", "keep"},
-             "of routers that lose experts: zeros, from which training balances the others, or what they had");
   cli.option("--target", o->target,
              "params=0.75 (a share, or a number), active=.., gib=4 or 75%, or tok_s=200 or 1.3x, measured");
   o->pattern.declare(cli);
   o->cut.declare(cli, true);
   cli.flag("--json", o->json, "print one JSON object");
+  cli.rare();
+  cli.choice("--router-bias", o->router_bias, {"keep", "reset"},
+             "of routers that lose experts: what they had, or zeros, from which training balances the others");
   return [o] { return prune_command(*o); };
 }
 

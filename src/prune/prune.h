@@ -23,7 +23,7 @@ struct Options {
   std::string axes{};  // as parse_axes reads it
   ScoreKind score = ScoreKind::minitron;
   Floors floors{};
-  bool reset_router_bias = true;         // of routers that lose experts
+  bool reset_router_bias = false;        // of routers that lose experts
   int64_t samples = 1024, length = 512;  // rows of calibration data, and their tokens at most
   int64_t quick = 16;                    // rows on which candidates are compared
   int64_t candidates = 8;
