@@ -238,10 +238,10 @@ Action setup_eval(Cli& cli) {
   cli.flag("--json", o->json, "print one JSON object");
   cli.rare();
   o->ranks.declare(cli);
-  return [o] {
+  return [o, &cli] {
     std::vector<std::string> models = {o->model.model};
     if (!o->base.empty()) models.push_back(o->base);
-    return o->ranks.start(o->model, models, [o] { return eval_command(*o); });
+    return o->ranks.start(o->model, cli, models, [o] { return eval_command(*o); });
   };
 }
 
