@@ -5,6 +5,8 @@ usage: comm_cli_test.py BRAID
 """
 import csv
 import json
+import textwrap
+from pathlib import Path
 
 from support.program import ONE_LINE, Case, braid, main, mpirun
 
@@ -117,6 +119,15 @@ class CommBench(Case):
             us = row["modelled_us"]
             self.assertLess(min(us["pccl_ring"], us["pccl_recursive"]), us["ring"])
         self.assertRegex(braid("repro", "pccl", "--endpoints", 20).stderr, ONE_LINE)
+
+    def test_the_cluster_of_the_docs(self):
+        docs = (Path(__file__).resolve().parent.parent / "docs" / "comm.md").read_text()
+        example = docs[docs.index('    base = "perlmutter"'):].split("\n\n")[0]
+        file = self.new_folder() / "cluster.toml"
+        file.write_text(textwrap.dedent(example))
+        for op in ("allreduce", "allgather", "reducescatter", "alltoall"):
+            rows = self.rows("--op", op, "--cluster", file, "--nodes", 7, "--gpus", 3, "--bytes", "1000,1000000")
+            self.assertTrue(all(row["modelled_us"] > 12 for row in rows), op)
 
     def test_a_cluster_from_a_file(self):
         file = self.new_folder() / "mine.toml"

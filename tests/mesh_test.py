@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from support.mesh import MODEL, MeshCase, recipe_of
-from support.program import BRAID, DATA, ENVIRONMENT, MPI_ENVIRONMENT, ONE_LINE, main, mpirun
+from support.program import BRAID, DATA, ENVIRONMENT, MPI_ENVIRONMENT, ONE_LINE, braid, main, mpirun
 from support.tensors import write_header
 from support.training import files_of, state_of
 
@@ -183,6 +183,22 @@ class Ranks(MeshCase):
         self.assertEqual(other.communicate(timeout=60), ("", ""))
         self.run_in("shared", "--ranks", 2)
         self.assertEqual(state_of(self.root / "hand", 4), state_of(self.root / "shared", 4))
+
+    def test_cores_are_divided_among_ranks_of_a_machine(self):
+        """Two addresses stand for two machines."""
+        cores = len(os.sched_getaffinity(0))
+        for machines, each in (((1, 2), cores), ((1, 1), max(1, cores // 2))):
+            port = 41000 + os.getpid() % 20000
+            hosts = ",".join(f"127.0.0.{machine}:{port + rank}" for rank, machine in enumerate(machines))
+            words = ("--hosts", hosts, f"out={self.root / 'machines'}", "steps=1", "--threads", 0)
+            other = subprocess.Popen([BRAID, *map(str, self.line(*words, "--rank", 1))], stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+            self.addCleanup(other.kill)
+            done = braid(*self.line(*words, "--rank", 0))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(other.communicate(timeout=60)[1], "")
+            self.assertIn(f"2 ranks, {each} threads each", done.stdout)
+            shutil.rmtree(self.root / "machines")
 
     def by_hand(self, words, others):
         """Two ranks with other words, both to their end."""

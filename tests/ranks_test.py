@@ -65,6 +65,59 @@ class Answers(Case):
             self.assertEqual(rank.returncode, 1)
             self.assertIn("different options; got --dtype = bf16 on rank 1; expected --dtype = f32, as on rank 0", stderr)
 
+    def refused_by_both(self, command, here, there, says):
+        """Two ranks with other words: both say the same in one line."""
+        port = 23000 + os.getpid() % 20000
+        words = (*command, "--tp", 2, "--hosts", f"127.0.0.1:{port},127.0.0.2:{port}")
+        ranks = [start(*words, "--rank", rank, *more, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank, more in enumerate((here, there))]
+        for rank in ranks:
+            stdout, stderr = rank.communicate(timeout=60)
+            self.assertEqual((rank.returncode, stdout), (1, ""), stderr)
+            self.assertRegex(stderr, ONE_LINE)
+            self.assertIn("were started with different options; got " + says, stderr)
+
+    def test_every_option_is_compared(self):
+        folder = self.new_folder()
+        table = folder / "times.csv"
+        table.write_text("op,nodes,per_node,bytes,algorithm,us\nall_reduce,2,1,1024,ring,1\n")
+        for name, text in (("a", "One text. "), ("b", "Another. ")):
+            (folder / name).mkdir()
+            (folder / name / "text").write_text(text * 20)
+            row = {"task": "copy", "messages": [{"role": "user", "content": text}], "answers": [text]}
+            (folder / name / "tasks").write_text(json.dumps(row) + "\n")
+        run, text, tasks = ("run", TINY), ("eval", TINY, "-c", 64), ("eval", TINY)
+        for command, here, there, says in (
+                (run, ("--ids", "1,2", "-n", 2, "--seed", 1), ("--ids", "1,2", "-n", 2, "--seed", 2), "--seed = 2 on rank 1; expected --seed = 1"),
+                (run, ("--ids", "1,2", "-n", 2), ("--ids", "1,2", "-n", 3), "--predict = 3 on rank 1; expected --predict = 2"),
+                (run, ("--ids", "1,2", "-n", 2), ("--ids", "1,3", "-n", 2), "--ids = 1,3 on rank 1; expected --ids = 1,2"),
+                (run, ("-p", "a", "-n", 2), ("-p", "a", "-n", 2, "--temp", 1), "--temp = 1 on rank 1; expected --temp = not given"),
+                (run, ("-p", "a", "--stop", "x"), ("-p", "a", "--stop", "y"), "--stop = y on rank 1; expected --stop = x"),
+                (run, ("--ids", "1,2", "--times", table), ("--ids", "1,2"), "--times = not given on rank 1; expected --times = given"),
+                (run, ("--ids", "1,2"), ("--ids", "1,2", "--times", table), "--times = given on rank 1"),
+                (text, ("--text", folder / "a" / "text"), ("--text", folder / "b" / "text"), "--text = a file of 180 bytes, "),
+                (text, ("--text", folder / "a" / "text", "--stride", 8), ("--text", folder / "a" / "text"), "--stride = not given on rank 1"),
+                (tasks, ("--tasks", folder / "a" / "tasks", "-n", 2), ("--tasks", folder / "a" / "tasks", "-n", 3), "--predict = 3 on rank 1"),
+                (tasks, ("--tasks", folder / "a" / "tasks"), ("--tasks", folder / "b" / "tasks"), "--tasks = a file of "),
+                (("bench", TINY, "-p", 0, "-r", 1), ("-n", 2), ("-n", 3), "--n-gen = 3 on rank 1; expected --n-gen = 2")):
+            with self.subTest(says=says):
+                self.refused_by_both(command, here, there, says)
+
+    def test_prompts_and_folders_may_differ(self):
+        """The first rank's prompt is everybody's, and a file of the same bytes is the same file."""
+        folder, port = self.new_folder(), 24000 + os.getpid() % 20000
+        for name in "ab":
+            (folder / name).mkdir()
+            (folder / name / "text").write_text("One text. " * 40)
+        hosts = ("--tp", 2, "--hosts", f"127.0.0.1:{port},127.0.0.2:{port}")
+        for command, here, there in ((("run", TINY, "-n", 4, "--temp", 0, "--dtype", "f32"), ("-p", "The"), ("-p", "A", "-t", 1)),
+                                     (("eval", TINY, "-c", 64), ("--text", folder / "a" / "text"), ("--text", folder / "b" / "text", "--json"))):
+            other = start(*command, *there, *hosts, "--rank", 1, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            done = braid(*command, *here, *hosts, "--rank", 0)
+            self.assertEqual((other.communicate(timeout=60), other.returncode), (("", ""), 0))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            last = [out.splitlines()[-1] for out in (done.stdout, braid(*command, *here).stdout)]  # of eval: what was scored
+            self.assertEqual(*last)
+
     def by_hand(self, ranks, *words):
         """The answer of ranks that each are started with the list of addresses."""
         port = 21000 + os.getpid() % 20000

@@ -167,7 +167,7 @@ Action setup_bench(Cli& cli) {
   cli.flag("--explain", o->explain, "only print the bytes and operations of one generated token, by tensor");
   cli.rare();
   o->ranks.declare(cli);
-  return [o] { return o->ranks.start(o->model, {o->model.model}, [o] { return bench(*o); }); };
+  return [o, &cli] { return o->ranks.start(o->model, cli, {o->model.model}, [o] { return bench(*o); }); };
 }
 
 }  // namespace braid::apps

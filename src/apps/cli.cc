@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -34,16 +33,6 @@ struct Cli::State {
 };
 
 namespace {
-
-template <class Number>
-Number number_of(const Item& item, const std::string& text, const char* expected) {
-  Number value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, status] = std::from_chars(text.data(), end, value);
-  if (status != std::errc{} || stop != end)
-    fail(item.source(text), {.what = "not a value for this option", .got = printable(text), .expected = expected});
-  return value;
-}
 
 // Adds an option that takes one argument; the last one on the command line counts.
 void add_option(Cli::State& state, const Item& item, const Take& take) {
@@ -118,6 +107,15 @@ void Cli::rest(const std::string& name, std::vector<std::string>& values, const 
 void Cli::says(const std::string& initial) { state_->items.back().initial = initial; }
 void Cli::rare(bool on) { state_->rare = on; }
 void Cli::prints(const std::string& word, const std::string& meaning) { state_->prints.emplace_back(word, meaning); }
+std::vector<std::pair<std::string, std::string>> Cli::words() const {
+  std::vector<std::pair<std::string, std::string>> words;
+  for (const Item& item : state_->items) {
+    if (item.long_name().empty()) continue;
+    const CLI::Option* option = state_->app.get_option(item.long_name());
+    words.emplace_back(item.long_name(), option->count() > 0 ? option->results().back() : "");
+  }
+  return words;
+}
 bool Cli::given(const std::string& name) const { return state_->app.get_option("--" + name)->count() > 0; }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace braid::apps {
@@ -33,6 +34,8 @@ class Cli {
   void prints(const std::string& word, const std::string& meaning);
   // After parsing: was the option (long name, no dashes) set by flag or environment?
   bool given(const std::string& name) const;
+  // Of every option, in the order of declaration: its long name with its dashes, and its text; empty where not given.
+  std::vector<std::pair<std::string, std::string>> words() const;
 
  private:
   State* state_;

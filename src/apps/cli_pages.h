@@ -1,11 +1,15 @@
 // What people and shells read about the command line, all made from one table of items per subcommand: help pages,
 // shell completions and the man page.
 #pragma once
+#include <charconv>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
+
+#include "sys/error.h"
 
 namespace braid::apps {
 
@@ -39,6 +43,17 @@ Item item_of(const std::string& names, const std::string& value, const std::stri
 // `take` of an option's value, which is not itself one of the options: it was left out then.
 using Take = std::function<void(const std::string&)>;
 Take checked(Take take, const Item& item, const std::vector<Item>& options, const std::vector<std::string>& words);
+
+// The number that is all of an option's text. Error naming the option.
+template <class Number>
+Number number_of(const Item& item, const std::string& text, const char* expected) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, status] = std::from_chars(text.data(), end, value);
+  if (status != std::errc{} || stop != end)
+    fail(item.source(text), {.what = "not a value for this option", .got = printable(text), .expected = expected});
+  return value;
+}
 
 std::string upper(std::string name);                   // ASCII
 std::string subcommands_of(const std::string& group);  // "show, tokenize, bpe"

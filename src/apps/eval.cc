@@ -243,7 +243,7 @@ Action setup_eval(Cli& cli) {
     if (evals_graph(o->model.model, *o->cli))
       return eval_graph({o->model.model, o->graph, o->predictions, o->model.threads, o->json});
     const auto models = o->base.empty() ? std::vector{o->model.model} : std::vector{o->model.model, o->base};
-    return o->ranks.start(o->model, models, [o] { return eval_command(*o); });
+    return o->ranks.start(o->model, *o->cli, models, [o] { return eval_command(*o); });
   };
 }
 

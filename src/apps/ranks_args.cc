@@ -7,6 +7,9 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <span>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "apps/split.h"
@@ -15,9 +18,11 @@
 #include "comm/selector.h"
 #include "comm/shm.h"
 #include "comm/tcp.h"
+#include "io/checksum.h"
 #include "models/load_part.h"
 #include "models/presets.h"
 #include "sys/error.h"
+#include "sys/mapped_file.h"
 #include "sys/parallel.h"
 #include "sys/read.h"
 
@@ -95,8 +100,12 @@ int StartArgs::given(int64_t ranks) const {
 void StartArgs::run(int size, comm::Words words, const std::string& collectives,
                     const std::function<void(comm::Group& world)>& body) const {
   const std::vector<std::string> addresses = list();
-  const int near = addresses.empty() ? comm::node_ranks_of_mpirun(size) : std::max(1, comm::node_ranks_of(addresses));
-  const comm::Options options{.timeout = std::chrono::hours(1), .per_node = near};
+  const comm::Place place{addresses, static_cast<int>(rank)};
+  comm::Options options{.timeout = std::chrono::hours(1), .per_node = size, .on_machine = size};
+  if (!addresses.empty())
+    options.per_node = std::max(1, comm::node_ranks_of(addresses)), options.on_machine = comm::ranks_beside(place);
+  else if (comm::ranks_of_mpirun() > 0)
+    options.per_node = options.on_machine = comm::local_ranks_of_mpirun();
   std::string times;
   if (!collectives.empty()) {
     times = sys::read_file(collectives, comm::kTimesBytesMost);
@@ -108,7 +117,7 @@ void StartArgs::run(int size, comm::Words words, const std::string& collectives,
     if (!times.empty()) world.choose_by(collectives, times);
     body(world);
   };
-  if (!addresses.empty()) return comm::run_over_hosts({addresses, static_cast<int>(rank)}, options, all);
+  if (!addresses.empty()) return comm::run_over_hosts(place, options, all);
   comm::ranks_of_mpirun() > 0 ? comm::run_under_mpi(options, all) : comm::run_in_processes(size, options, all);
 }
 
@@ -129,23 +138,68 @@ int RanksArgs::count() const {
 
 namespace {
 
-comm::Words words_of(const ModelArgs& m, const models::Division& division) {
-  return {{"model", std::filesystem::path(m.model).filename().string()},
-          {"--dtype", m.dtype},
-          {"--activations", m.activations},
-          {"--kv-cache-dtype", m.kv},
-          {"--mamba-ssm-cache-dtype", m.ssm},
-          {"--ctx-size", std::to_string(m.context)},
-          {"--chunk", std::to_string(m.chunk)},
-          {"--exact", m.exact ? "true" : "false"},
-          {"--tp", std::to_string(division.tp)},
-          {"--pp", std::to_string(division.pp)},
-          {"--ep", std::to_string(division.ep)}};
+// What is not compared: the model, by its name alone, and what has its effective value; what the first rank decides for
+// all, a machine of its own has, or concerns output.
+constexpr std::string_view kOwn[] = {"--prompt", "--file", "--threads", "--hosts",   "--rank",
+                                     "--ranks",  "--json", "--output",  "--progress"};
+constexpr std::string_view kFolders[] = {"--draft-model", "--kl", "--adapter"};
+constexpr std::string_view kFiles[] = {"--messages", "--tools", "--ids-file",      "--text",
+                                       "--jsonl",    "--tasks", "--replay-routes", "--input-states"};
+// The first rank alone reads or writes them, but all take part.
+constexpr std::string_view kOfFirst[] = {"--times",       "--answers",    "--dump-logits", "--dump-mtp",
+                                         "--dump-hidden", "--dump-state", "--dump-routes"};
+
+// Of a file's bytes: its folder may be another on another machine. Other words are compared as text.
+std::string content_of(const std::string& path) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return path;
+  const sys::MappedFile file(path);
+  io::Checksum sum;
+  sum.update(file.bytes());
+  return fmt::format("a file of {} bytes, {:016x}", file.bytes().size(), sum.value());
+}
+
+void add_given(const Cli& cli, comm::Words& words) {
+  const size_t effective = words.size();
+  const auto among = [](std::span<const std::string_view> names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  for (const auto& option : cli.words()) {
+    const std::string &name = option.first, &text = option.second;
+    const bool known = std::any_of(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(effective),
+                                   [&](const auto& word) { return word.first == name; });
+    if (known || among(kOwn, name)) continue;
+    if (text.empty())
+      words.emplace_back(name, "not given");
+    else if (among(kFolders, name))
+      words.emplace_back(name, std::filesystem::path(text).filename().string());
+    else if (among(kFiles, name))
+      words.emplace_back(name, content_of(text));
+    else
+      words.emplace_back(name, among(kOfFirst, name) ? "given" : printable(text, 8 * text.size()));
+  }
+}
+
+comm::Words words_of(const ModelArgs& m, const models::Division& division, const Cli& cli) {
+  comm::Words words = {{"model", std::filesystem::path(m.model).filename().string()},
+                       {"--dtype", m.dtype},
+                       {"--activations", m.activations},
+                       {"--kv-cache-dtype", m.kv},
+                       {"--mamba-ssm-cache-dtype", m.ssm},
+                       {"--ctx-size", std::to_string(m.context)},
+                       {"--chunk", std::to_string(m.chunk)},
+                       {"--exact", m.exact ? "true" : "false"},
+                       {"--tp", std::to_string(division.tp)},
+                       {"--pp", std::to_string(division.pp)},
+                       {"--ep", std::to_string(division.ep)}};
+  add_given(cli, words);
+  return words;
 }
 
 }  // namespace
 
-int RanksArgs::start(ModelArgs& model, const std::vector<std::string>& models, const std::function<int()>& body) const {
+int RanksArgs::start(ModelArgs& model, const Cli& cli, const std::vector<std::string>& models,
+                     const std::function<int()>& body) const {
   const int size = count();
   if (size == 1 && !collectives.empty()) fail("--times", {.what = "one rank sends nothing", .hint = "--tp 2"});
   if (size == 1) return body();
@@ -163,7 +217,7 @@ int RanksArgs::start(ModelArgs& model, const std::vector<std::string>& models, c
     code = body();
     model.ranks = nullptr;
   };
-  start_of_ranks.run(size, words_of(model, division), collectives, on_rank);
+  start_of_ranks.run(size, words_of(model, division, cli), collectives, on_rank);
   return code;
 }
 

@@ -35,8 +35,10 @@ struct RanksArgs {
 
   void declare(Cli& cli);
   // Runs `body` with ModelArgs::ranks set, on as many ranks as the options take. Only the first rank's output is seen,
-  // and its exit code is returned. Error, before a rank starts, when one of `models` cannot be divided so.
-  int start(ModelArgs& model, const std::vector<std::string>& models, const std::function<int()>& body) const;
+  // and its exit code is returned. Error, before a rank starts, when one of `models` cannot be divided so, and before
+  // `body` when ranks were given other options of `cli`.
+  int start(ModelArgs& model, const Cli& cli, const std::vector<std::string>& models,
+            const std::function<int()>& body) const;
 
  private:
   int count() const;

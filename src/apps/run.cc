@@ -239,7 +239,7 @@ Action setup_run(Cli& cli) {
   o->sampling.declare_penalties(cli);
   o->ranks.declare(cli);
   o->dumps.declare(cli);
-  return [o] { return o->ranks.start(o->model, {o->model.model}, [o] { return run_command(*o); }); };
+  return [o, &cli] { return o->ranks.start(o->model, cli, {o->model.model}, [o] { return run_command(*o); }); };
 }
 
 }  // namespace braid::apps

@@ -152,7 +152,7 @@ int train_rank(const TrainArgs& o, const train::Recipe& recipe, const std::strin
   Arena arena;
   Ctx ctx{.arena = arena};
   if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
-  if (o.threads == 0 && world) ctx.threads = std::max(1, ctx.threads / world->size());
+  if (o.threads == 0 && world) ctx.threads = std::max(1, ctx.threads / world->on_this_machine());
   if (recipe.objective == "graph") {
     const std::unique_ptr<train::Objective> graph = with_paths_of(recipe, [&]() -> std::unique_ptr<train::Objective> {
       if (mesh) return std::make_unique<train::GridNodes>(recipe, *world);

@@ -47,6 +47,12 @@ class Blocks {
     return b * (total_ / blocks_) + std::min<int64_t>(b, total_ % blocks_);
   }
   int64_t count(int b) const { return at(b + 1) - at(b); }
+  bool even() const {  // all blocks have as many elements
+    for (int b = 1; b < blocks_; ++b) {
+      if (count(b) != count(0)) return false;
+    }
+    return true;
+  }
   Range range(Space space, int b) const { return {space, at(b), count(b)}; }
 
  private:

@@ -73,7 +73,7 @@ void Call::post(const Transfer& t) {
     ++traffic_.messages[level];
   }
   if (t.slot >= 0) {
-    const uint64_t key = uint64_t{site_.context} << 32 | static_cast<uint64_t>(site_.window.payload);
+    const uint64_t key = cells::key_of(site_.context, site_.window);
     open.cells.number = site_.cell_base + t.cell_number + 1;
     open.cells.own = transport_.window(key, transport_.rank(), site_.window.bytes());
     open.cells.peer = transport_.window(key, peer, site_.window.bytes());
@@ -112,7 +112,7 @@ void Call::advance_cells(Open& open) {
     cells::store(c.peer, site_.window, t.slot, c.number, {player_.source(t), bytes});
   } else {
     if (!cells::take(c.own, site_.window, t.slot, c.number, {player_.target(t), bytes}, &c.taken)) return;
-    cells::say_taken(c.peer, site_.window, t.slot, c.number);
+    cells::say_taken(c.own, c.peer, site_.window, t.slot, c.number);
   }
   c.done = true;
   --cells_open_;

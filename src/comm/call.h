@@ -27,7 +27,7 @@ struct CallSite {
   int per_node = 1;            // of the transport's ranks
   uint32_t context = 0;
   cells::Layout window{};
-  uint32_t cell_base = 0;  // the number before that of the first cells
+  uint64_t cell_base = 0;  // the number before that of the first cells
 };
 
 class Call {
@@ -54,7 +54,7 @@ class Call {
   struct Cells {
     std::byte* own = nullptr;
     std::byte* peer = nullptr;
-    uint32_t number = 0;
+    uint64_t number = 0;
     int64_t taken = 0;
     bool done = false;
   };

@@ -10,19 +10,20 @@
 #include <cstring>
 
 #include "comm/cells.h"
-#include "comm/shm.h"
+#include "comm/processes.h"
 #include "sys/check.h"
 #include "sys/error.h"
 
 namespace braid::comm {
 namespace {
 
-constexpr int kLooks = 4000;  // before the core is given away: with one core for both, the other would never run
+constexpr int kLooks = 4000;       // before the core is given away: with one core for both, the other would never run
+constexpr int kYieldsALook = 100;  // of the core, before a look at whether the other still runs
 
 // Two inboxes, one a process, each with a slot for cells and room for a flag and plain data.
 class Inboxes {
  public:
-  explicit Inboxes(int64_t payload) : layout_{.slots = 1, .payload = payload} {
+  Inboxes(int64_t payload, Processes& processes) : layout_{.slots = 1, .payload = payload}, processes_(processes) {
     bytes_ = static_cast<size_t>(2 * own_bytes());
     void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) fail_environment("comm cells", {.what = "no shared memory"});
@@ -38,39 +39,44 @@ class Inboxes {
     return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(window(rank) + layout_.bytes()));
   }
   std::byte* data(int rank) const { return window(rank) + layout_.bytes() + 64; }
+  void look() const { processes_.look(); }
 
  private:
   int64_t own_bytes() const { return layout_.bytes() + 64 + layout_.payload; }
   cells::Layout layout_;
+  Processes& processes_;
   std::byte* begin_ = nullptr;
   size_t bytes_ = 0;
 };
 
+// Error when the other process has ended.
 template <class Arrived>
-void wait_until(const Arrived& arrived) {
-  for (int looks = 0; !arrived(); ++looks) {
-    if (looks == kLooks) sched_yield(), looks = 0;
+void wait_until(const Inboxes& boxes, const Arrived& arrived) {
+  for (int looks = 0, yields = 0; !arrived(); ++looks) {
+    if (looks < kLooks) continue;
+    sched_yield(), looks = 0;
+    if (++yields % kYieldsALook == 0) boxes.look();
   }
 }
 
-void send(const Inboxes& boxes, bool as_cells, int to, uint32_t number, std::span<const std::byte> message) {
+void send(const Inboxes& boxes, bool as_cells, int to, uint64_t number, std::span<const std::byte> message) {
   if (as_cells) return cells::store(boxes.window(to), boxes.layout(), 0, number, message);
   std::memcpy(boxes.data(to), message.data(), message.size());
   boxes.flag(to).store(number, std::memory_order_release);
 }
 
-void receive(const Inboxes& boxes, bool as_cells, int own, uint32_t number, std::span<std::byte> message) {
+void receive(const Inboxes& boxes, bool as_cells, int own, uint64_t number, std::span<std::byte> message) {
   if (as_cells) {
     int64_t taken = 0;
-    wait_until([&] { return cells::take(boxes.window(own), boxes.layout(), 0, number, message, &taken); });
+    wait_until(boxes, [&] { return cells::take(boxes.window(own), boxes.layout(), 0, number, message, &taken); });
     return;
   }
-  wait_until([&] { return boxes.flag(own).load(std::memory_order_acquire) == number; });
+  wait_until(boxes, [&] { return boxes.flag(own).load(std::memory_order_acquire) == number; });
   std::memcpy(message.data(), boxes.data(own), message.size());
 }
 
 // Messages there and back; each answer is what was sent. Seconds.
-double play(const Inboxes& boxes, bool as_cells, int rank, int64_t bytes, int messages, uint32_t& number) {
+double play(const Inboxes& boxes, bool as_cells, int rank, int64_t bytes, int messages, uint64_t& number) {
   std::vector<std::byte> out(static_cast<size_t>(bytes)), in(out.size());
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < messages; ++i) {
@@ -94,23 +100,25 @@ std::vector<CellExchange> time_cells(std::span<const int64_t> sizes, int rounds,
                                      const sys::FunctionRef<void(int64_t)>& progress) {
   const int64_t most = sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
   CHECK(most <= cells::kPayloadMost && rounds > 0 && messages > 0, "{} bytes, {} rounds of {}", most, rounds, messages);
-  const Inboxes boxes(cells::payload_for(most));
+  Processes processes;
+  const Inboxes boxes(cells::payload_for(most), processes);
   std::vector<CellExchange> times;
-  run_in_processes(2, {}, [&](Group& world) {
-    uint32_t number = 0;
+  const auto time_all = [&](int rank) {
+    uint64_t number = 0;
     for (const int64_t bytes : sizes) {
-      if (world.rank() == 0) progress(std::ssize(times));
+      if (rank == 0) progress(std::ssize(times));
       CellExchange least{bytes, INFINITY, INFINITY};
       for (int round = 0; round <= rounds; ++round) {
         for (const bool as_cells : {true, false}) {
-          const double s = play(boxes, as_cells, world.rank(), bytes, messages, number);
+          const double s = play(boxes, as_cells, rank, bytes, messages, number);
           double& ns = as_cells ? least.cells_ns : least.flag_ns;
           if (round > 0) ns = std::min(ns, 1e9 * s / (2.0 * messages));  // the first warms up
         }
       }
-      if (world.rank() == 0) times.push_back(least);
+      if (rank == 0) times.push_back(least);
     }
-  });
+  };
+  processes.run(2, time_all, [] {});  // nobody sleeps
   return times;
 }
 

@@ -15,9 +15,9 @@ struct CellExchange {
   double cells_ns = 0, flag_ns = 0;
 };
 
-// Both ways in turns, `rounds` times `messages` messages of each size, at most cells::kPayloadMost. Forks (shm.h).
-// Every message is compared with what was sent.
-// `progress` gets the number of sizes done.
+// Both ways in turns, `rounds` times `messages` messages of each size, at most cells::kPayloadMost. Forks
+// (processes.h). Every message is compared with what was sent. `progress` gets the number of sizes done. Error when the
+// other process has ended.
 std::vector<CellExchange> time_cells(std::span<const int64_t> sizes, int rounds, int messages,
                                      const sys::FunctionRef<void(int64_t)>& progress);
 

@@ -123,6 +123,7 @@ void Engine::advance_all() {
 bool Engine::poll(const Call& call) {
   const auto lock = hold();
   if (call.over()) return true;
+  if (failure_) std::rethrow_exception(failure_);
   transport_->progress(std::chrono::microseconds(0));
   advance_all();
   return call.over();
@@ -256,9 +257,23 @@ Handle Group::start(const Problem& p, const Bytes& bytes, std::string_view name)
   site.check = hash << 3 | static_cast<uint64_t>(p.op);
   site.compare = engine_->options().compare_calls;
   site.window = schedule.window;
-  uint32_t& messages = cell_messages_[schedule.window.payload];
+  uint64_t& messages = cell_messages_[cells::key_of(context_, schedule.window)];
   site.cell_base = std::exchange(messages, messages + schedule.cell_messages);
   return start(std::move(schedule), bytes, std::move(site));
+}
+
+// Of a call that fails before its handle exists nobody else makes the transport drop messages that went with it.
+template <class Make>
+Handle Group::begin(const Make& make) {
+  const auto lock = engine_->hold();
+  try {
+    const std::shared_ptr<Call> call = make();
+    engine_->start(call);
+    return {engine_, call};
+  } catch (...) {
+    engine_->transport().forget();
+    throw;
+  }
 }
 
 Handle Group::start(Schedule schedule, const Bytes& bytes, CallSite site) {
@@ -267,10 +282,9 @@ Handle Group::start(Schedule schedule, const Bytes& bytes, CallSite site) {
   site.context = context_;
   Player player(std::move(schedule), {.in = bytes.in.data, .out = bytes.out.data},
                 bytes.out ? bytes.out.dtype : bytes.in.dtype, bytes.op);
-  const auto lock = engine_->hold();
-  auto call = std::make_shared<Call>(std::move(player), std::move(site), engine_->transport(), engine_->traffic());
-  engine_->start(call);
-  return {engine_, call};
+  return begin([&] {
+    return std::make_shared<Call>(std::move(player), std::move(site), engine_->transport(), engine_->traffic());
+  });
 }
 
 Handle Group::start_native(const Problem& p, const Bytes& bytes, const Algorithm& algorithm) {
@@ -282,10 +296,8 @@ Handle Group::start_native(const Problem& p, const Bytes& bytes, const Algorithm
                           .in = bytes.in.data,
                           .out = bytes.out.data,
                           .blocks = algorithm.name == std::string_view("native_blocking")};
-  const auto lock = engine_->hold();
-  auto call = std::make_shared<Call>(native, std::move(site), engine_->transport(), engine_->traffic());
-  engine_->start(call);
-  return {engine_, call};
+  return begin(
+      [&] { return std::make_shared<Call>(native, std::move(site), engine_->transport(), engine_->traffic()); });
 }
 
 Handle Group::send(const View& x, int peer, uint16_t tag) {

@@ -40,6 +40,7 @@ constexpr bool kCompareCalls = true;
 struct Options {
   std::chrono::milliseconds timeout{600'000};  // without any progress
   int per_node = 1;                            // ranks of a node; nodes are consecutive ranks
+  int on_machine = 0;                          // ranks on this machine, which may differ from rank to rank; 0: all
   bool compare_calls = kCompareCalls;          // hash the calls of a group and compare with every message
   bool alone = false;                          // every call is waited for before the next: one may block
   std::string nccl{};                          // the file of NCCL, for collectives of its own (nccl.h); empty: none
@@ -82,7 +83,7 @@ class Engine {
   std::mutex mutex_;  // of everything above, for the sake of the driver
   std::condition_variable wake_;
   bool driving_ = false, ending_ = false;
-  std::exception_ptr failure_;  // of the driver; the next wait throws it
+  std::exception_ptr failure_;  // of the driver; the next look at a call that is not over throws it
   std::thread driver_;
 };
 
@@ -110,6 +111,11 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
   int per_node() const { return per_node_; }  // 0: nodes of this group are uneven
+  // Ranks of the world, this one included, that share the cores and the memory of this one's machine.
+  int on_this_machine() const {
+    const int near = engine_->options().on_machine;
+    return near > 0 ? near : engine_->transport().size();
+  }
 
   // Groups of the ranks with equal colours, in the order of (key, rank). All ranks of this group call it.
   Group split(int colour, int key = 0);
@@ -158,14 +164,16 @@ class Group {
   };
   Handle start(const Problem& p, const Bytes& bytes, std::string_view algorithm);
   Handle start(Schedule schedule, const Bytes& bytes, CallSite site);
+  template <class Make>
+  Handle begin(const Make& make);
   Handle start_native(const Problem& p, const Bytes& bytes, const Algorithm& algorithm);
 
   std::shared_ptr<Engine> engine_;  // shared with handles and with groups split from this one
   std::vector<int> members_;        // ranks of the world
   int rank_ = 0, per_node_ = 1;
   uint32_t context_ = 0, calls_ = 0;
-  std::map<int64_t, uint32_t> cell_messages_;  // by the size of slots: messages so far
-  uint64_t history_ = 0;                       // hash of the calls so far
+  std::map<uint64_t, uint64_t> cell_messages_;  // by window: messages so far
+  uint64_t history_ = 0;                        // hash of the calls so far
 };
 
 }  // namespace braid::comm

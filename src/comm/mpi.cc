@@ -36,7 +36,8 @@ struct Library {
   int (*test)(MpiHandle*, int*, MpiStatus*) = nullptr;
   int (*cancel)(MpiHandle*) = nullptr;
   int (*free_request)(MpiHandle*) = nullptr;
-  MpiHandle world = nullptr, byte = nullptr, errors_return = nullptr;
+  int (*all_reduce)(const void*, void*, int, MpiHandle, MpiHandle, MpiHandle) = nullptr;
+  MpiHandle world = nullptr, byte = nullptr, integer = nullptr, most = nullptr, errors_return = nullptr;
   void* handle = nullptr;
 };
 
@@ -58,8 +59,11 @@ Library load_library() {
   load_symbol(library, "MPI_Test", mpi.test);
   load_symbol(library, "MPI_Cancel", mpi.cancel);
   load_symbol(library, "MPI_Request_free", mpi.free_request);
+  load_symbol(library, "MPI_Allreduce", mpi.all_reduce);
   load_symbol(library, "ompi_mpi_comm_world", mpi.world);
   load_symbol(library, "ompi_mpi_byte", mpi.byte);
+  load_symbol(library, "ompi_mpi_int", mpi.integer);
+  load_symbol(library, "ompi_mpi_op_max", mpi.most);
   load_symbol(library, "ompi_mpi_errors_return", mpi.errors_return);
   return mpi;
 }
@@ -201,6 +205,14 @@ void MpiTransport::forget() noexcept {
   open_.clear();
 }
 
+// Algorithms depend on it, so that a rank may not follow its own view. No group can say so yet.
+int agreed_per_node(const Library& mpi, int per_node) {
+  const int own[2] = {per_node, -per_node};
+  int most[2] = {};
+  check_mpi(mpi.all_reduce(own, most, 2, mpi.integer, mpi.most, mpi.world), "MPI_Allreduce");
+  return most[0] == -most[1] ? per_node : 1;
+}
+
 }  // namespace
 
 void run_under_mpi(const Options& options, const std::function<void(Group& world)>& body) {
@@ -214,7 +226,9 @@ void run_under_mpi(const Options& options, const std::function<void(Group& world
                              .hint = "Debian's openmpi-bin"});
   check_mpi(mpi.set_error_handler(mpi.world, mpi.errors_return), "MPI_Comm_set_errhandler");
   {
-    Group world(std::make_unique<MpiTransport>(mpi, options.compare_calls), options);
+    Options agreed = options;
+    agreed.per_node = agreed_per_node(mpi, options.per_node);
+    Group world(std::make_unique<MpiTransport>(mpi, options.compare_calls), agreed);
     body(world);
     world.barrier().wait();  // nobody finalizes while another still sends
   }
@@ -235,10 +249,10 @@ int ranks_of_mpirun() {
   return text ? std::atoi(text) : 0;
 }
 
-int node_ranks_of_mpirun(int ranks) {
+int local_ranks_of_mpirun() {
   const char* text = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-  const int local = text ? std::atoi(text) : ranks;
-  return local > 0 && ranks % local == 0 ? local : ranks;
+  const int local = text ? std::atoi(text) : 0;
+  return local > 0 ? local : ranks_of_mpirun();
 }
 
 }  // namespace braid::comm

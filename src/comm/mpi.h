@@ -10,7 +10,8 @@
 namespace braid::comm {
 
 // Error when the library is missing, is another MPI, or when this process was not started by mpirun: one line that says
-// what to do. When body throws, the process must end: mpirun then ends the others.
+// what to do. When body throws, the process must end: mpirun then ends the others. Ranks may give other
+// Options::per_node, because each knows its own machine alone: all then take 1.
 void run_under_mpi(const Options& options, const std::function<void(Group& world)>& body);
 
 // For a rank that refuses its arguments: the others as a rule refuse alike, and one line is enough. Another than the
@@ -20,7 +21,7 @@ bool first_rank_spoke();
 
 // The number of ranks that mpirun started; 0: it did not start this process.
 int ranks_of_mpirun();
-// Of `ranks` ranks, those of a node: as many as mpirun started on this machine, if all have as many; else all.
-int node_ranks_of_mpirun(int ranks);
+// Of these, the ones on this machine.
+int local_ranks_of_mpirun();
 
 }  // namespace braid::comm

@@ -20,10 +20,6 @@ constexpr std::array<void (*)(void*, void*, int*, MpiHandle*), 3> kCombiners = {
                                                                                 combine_for_mpi<type, Reduction::max>,
                                                                                 combine_for_mpi<type, Reduction::min>};
 
-bool equal(const Blocks& blocks) {
-  return blocks.total() == blocks.count(0) * blocks.blocks() && blocks.at(1) == blocks.count(0);
-}
-
 void list(const Blocks& blocks, std::vector<int>& counts, std::vector<int>& places) {
   for (int b = 0; b < blocks.blocks(); ++b) {
     counts.push_back(static_cast<int>(blocks.count(b)));
@@ -146,7 +142,7 @@ int MpiNative::run(const NativeCall& call, const Buffers& b, Held& h, MpiHandle*
                    : mpi_.iallreduce(b.in, b.out, total, b.type, b.op, b.comm, request);
     case Op::all_gather: {
       const int own = h.counts[static_cast<size_t>(p.rank)];
-      if (equal(p.blocks))
+      if (p.blocks.even())
         return waits ? mpi_.allgather(b.in, count, b.type, b.out, count, b.type, b.comm)
                      : mpi_.iallgather(b.in, count, b.type, b.out, count, b.type, b.comm, request);
       return waits ? mpi_.allgatherv(b.in, own, b.type, b.out, h.counts.data(), h.places.data(), b.type, b.comm)

@@ -124,10 +124,29 @@ TEST(UnderMpirun, AnotherCallIsNamed) {
   });
 }
 
+// As on machines with two ranks and one: each rank knows how many its own has, and all have to choose alike.
+TEST(UnderMpirun, UnevenNodes) {
+  if (!under_mpirun()) GTEST_SKIP() << "started by other tests";
+  const bool apart = std::atoi(std::getenv("OMPI_COMM_WORLD_RANK")) == 2;
+  setenv("OMPI_COMM_WORLD_LOCAL_SIZE", apart ? "1" : "2", 1);
+  const int local = local_ranks_of_mpirun();
+  run_under_mpi({.timeout = std::chrono::seconds(20), .per_node = local, .on_machine = local}, [&](Group& world) {
+    EXPECT_EQ(world.per_node(), 1);
+    EXPECT_EQ(world.on_this_machine(), apart ? 1 : 2);
+    for (const int64_t size : {1, 1000, 100'000}) {
+      for (const Op op : {Op::all_reduce, Op::all_gather, Op::reduce_scatter, Op::all_to_all}) {
+        const Algorithm unnamed{.op = op, .name = "", .refuses = nullptr, .make = nullptr};
+        try_case(world, {unnamed, DType::f32, Reduction::sum, size});
+      }
+    }
+  });
+}
+
 class MpiRanks : public testing::TestWithParam<int> {};
 TEST_P(MpiRanks, EveryAlgorithmGivesTheSum) { start_ranks(GetParam(), "UnderMpirun.Ranks"); }
 TEST_P(MpiRanks, NativeOnes) { start_ranks(GetParam(), "UnderMpirun.Native"); }
 TEST(Mpi, AnotherCallIsNamed) { start_ranks(2, "UnderMpirun.AnotherCallIsNamed"); }
+TEST(Mpi, UnevenNodes) { start_ranks(3, "UnderMpirun.UnevenNodes"); }
 TEST(Mpi, NativeRefuses) { start_ranks(2, "UnderMpirun.NativeRefuses"); }
 // Starting ranks takes a second each; the slow suite tries all numbers of them.
 INSTANTIATE_TEST_SUITE_P(Ranks, MpiRanks, testing::Values(1, 3));

@@ -77,13 +77,6 @@ StagedBytes staged_bytes(const Problem& p) {
   return s;
 }
 
-bool equal_blocks(const Blocks& blocks) {
-  for (int b = 1; b < blocks.blocks(); ++b) {
-    if (blocks.count(b) != blocks.count(0)) return false;
-  }
-  return true;
-}
-
 struct NcclComm {
   NcclHandle handle = nullptr;
   CudaHandle stream = nullptr;
@@ -350,10 +343,10 @@ int NcclTransport::run(const Flight& f) const {
     case Op::all_reduce:
       return cuda_.all_reduce(data, data, count, nccl_type(f.call.type), nccl_op(f.call.reduction), comm, stream);
     case Op::all_gather:
-      if (!equal_blocks(p.blocks)) return run_blocks(f);
+      if (!p.blocks.even()) return run_blocks(f);
       return cuda_.all_gather(data + f.bytes.in_at, data, static_cast<size_t>(f.bytes.in), NcclType::u8, comm, stream);
     case Op::reduce_scatter:
-      if (!equal_blocks(p.blocks)) return run_blocks(f);
+      if (!p.blocks.even()) return run_blocks(f);
       return cuda_.reduce_scatter(data, data + f.bytes.out_at, static_cast<size_t>(p.blocks.count(p.rank)),
                                   nccl_type(f.call.type), nccl_op(f.call.reduction), comm, stream);
     case Op::all_to_all:

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/cell_exchange.h"
 #include "comm/comm_cases.h"
 #include "comm/tcp.h"
 #include "support/error_of.h"
@@ -117,6 +118,29 @@ TEST(Processes, RanksStartedByHandFindEachOther) {
     });
     if (testing::Test::HasFailure() && started.rank() != 0) fail("test", {.what = "failed in a child"});
   });
+}
+
+// Each rank knows its own machine, whatever nodes all agree on.
+TEST(Processes, RanksOfThisMachine) {
+  const std::vector<std::string> hosts = {"10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1", "10.0.0.1:3"};
+  EXPECT_EQ(ranks_beside({hosts, 0}), 3);
+  EXPECT_EQ(ranks_beside({hosts, 2}), 1);
+  in_processes(&run_in_processes, 4, 2,
+               [](Group& world) { EXPECT_EQ(world.split(world.rank()).on_this_machine(), 4); });
+  run_in_processes(3, {.timeout = kTestTimeout, .on_machine = 2}, [](Group& world) {
+    if (world.on_this_machine() != 2) fail("test", {.what = "another machine"});
+  });
+}
+
+// The other process has to end, too.
+TEST(Processes, TimingOfCellsEndsWithAnErrorOfOneSide) {
+  const int64_t sizes[] = {64, 64};
+  EXPECT_EQ(error_of([&] {
+              time_cells(sizes, 1, 3, [](int64_t done) {
+                if (done == 1) fail("input", {.what = "cannot be read"});
+              });
+            }),
+            "[input] cannot be read");
 }
 
 TEST(Processes, NodesOfHosts) {

@@ -4,6 +4,8 @@
 
 #include <deque>
 #include <map>
+#include <set>
+#include <vector>
 
 #include "comm/algorithm.h"
 #include "comm/comm_fixture.h"
@@ -95,6 +97,57 @@ TEST(Schedule, MessagesMatchAndDoNotOverlap) {
       }
     }
   }
+}
+
+TEST(Blocks, AreEvenWhenAllCountsAreEqual) {
+  const auto even = [](const std::vector<int64_t>& counts) { return Blocks::of_counts(counts).even(); };
+  EXPECT_TRUE(even({2, 2, 2}) && even({0, 0}) && even({5}));
+  EXPECT_FALSE(even({2, 1, 3}) || even({2, 2, 0, 4}) || even({0, 1}));
+  EXPECT_TRUE(Blocks::equal(3, 4).even() && Blocks::divided(12, 4).even());
+  EXPECT_FALSE(Blocks::divided(13, 4).even());
+}
+
+// A window begins with zeros, and cells of a message stay until others are stored over them.
+TEST(Cells, NoNumberIsThatOfAnEmptyOrAnOldCell) {
+  constexpr cells::Layout kLayout{.slots = 2, .payload = 4096};
+  constexpr uint64_t kAround = 0xffffffff;  // messages until cells hold the same number again
+  const auto empty = [&] { return std::vector<std::byte>(static_cast<size_t>(kLayout.bytes())); };
+  std::vector<std::byte> reader = empty(), sender = empty();
+  const auto taken_at_once = [&](uint64_t number, int64_t bytes) {
+    std::vector<std::byte> got(static_cast<size_t>(bytes));
+    int64_t taken = 0;
+    return cells::take(reader.data(), kLayout, 1, number, got, &taken);
+  };
+  for (const uint64_t number :
+       {uint64_t{1}, kAround - 1, kAround, kAround + 1, kAround + 2, 2 * kAround, 2 * kAround + 1})
+    EXPECT_FALSE(taken_at_once(number, 4)) << number;
+  // A long message once, and short ones until numbers begin again.
+  const std::vector<std::byte> message(400, std::byte{7});
+  for (const uint64_t number : {uint64_t{1}, uint64_t{2}, kAround}) {
+    cells::store(reader.data(), kLayout, 1, number, std::span(message).first(number == 1 ? 400 : 4));
+    EXPECT_TRUE(taken_at_once(number, number == 1 ? 400 : 4)) << number;
+    cells::say_taken(reader.data(), sender.data(), kLayout, 1, number);
+    EXPECT_TRUE(cells::may_store(sender.data(), kLayout, 1, number + 1)) << number;
+    EXPECT_FALSE(cells::may_store(sender.data(), kLayout, 1, number) ||
+                 cells::may_store(sender.data(), kLayout, 1, number + 2) ||
+                 cells::may_store(sender.data(), kLayout, 0, number + 1))
+        << number;
+  }
+  EXPECT_FALSE(taken_at_once(kAround + 1, 400));
+  cells::store(reader.data(), kLayout, 1, kAround + 1, std::span(message).first(4));
+  EXPECT_FALSE(taken_at_once(kAround + 1, 400));
+  EXPECT_TRUE(taken_at_once(kAround + 1, 4));
+}
+
+TEST(Cells, AWindowIsKnownByItsGroupAndItsLayout) {
+  std::set<uint64_t> keys;
+  for (const uint32_t context : {0u, 1u, 0xffffffffu}) {
+    for (const int slots : {1, 2, 256}) {
+      for (const int64_t payload : {int64_t{4096}, cells::kPayloadMost})
+        keys.insert(cells::key_of(context, {slots, payload}));
+    }
+  }
+  EXPECT_EQ(keys.size(), 3u * 3 * 2);
 }
 
 }  // namespace

@@ -98,6 +98,7 @@ class Simulation {
   Ports node_ports_, cards_, uplinks_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::unordered_map<uint64_t, std::deque<std::unique_ptr<Flight>>> early_;
+  std::unordered_map<uint64_t, double> heads_;  // with jitter: by key, of the last message
   int64_t made_ = 0;
   uint64_t launched_ = 0;
   SimResult result_;
@@ -166,11 +167,15 @@ double Simulation::launch(int rank, const Transfer& t, double us) {
       begins = (*side)[static_cast<size_t>(who / cluster_.gpus / cluster_.rack_nodes)].reserve(begins, shared);
     latency += cluster_.rack_latency_us;
   }
+  double head = begins + latency;
   if (cluster_.jitter > 0) {
     const auto draw = philox({.seed = cluster_.seed, .stream = 0x73696d}, launched_++)[0];
     latency *= 1 - cluster_.jitter * std::log(static_cast<double>(uniform(draw)));
+    // Messages of a lane arrive in order: none overtakes the one before it.
+    double& last = heads_[flight->key];
+    head = last = std::max(last, begins + latency);
   }
-  at(begins + latency, Event::Kind::head, peer, flight.release());
+  at(head, Event::Kind::head, peer, flight.release());
   return left;
 }
 
@@ -258,6 +263,7 @@ SimResult Simulation::run(std::span<const double> start_us) {
 Problem problem_of(const Request& request, int rank, int ranks, int per_node) {
   Problem p{.op = request.op, .rank = rank, .size = ranks, .per_node = per_node, .root = request.root};
   p.element = size_of(request.type);
+  p.uniform = request.uniform;
   if (request.op == Op::all_gather || request.op == Op::reduce_scatter)
     p.blocks = Blocks::divided(request.count, ranks);
   else if (request.op == Op::all_to_all)
@@ -277,6 +283,13 @@ SimResult simulate(const Cluster& cluster, const Request& request) {
 }
 
 int members_per_node(const Cluster& cluster, const Groups& groups) {
+  // Most groups are regular, and plans ask for many of them.
+  if (groups.stride % cluster.gpus == 0) return 1;
+  if (cluster.gpus % groups.stride == 0) {
+    const int most = cluster.gpus / groups.stride;
+    if (groups.size <= most) return groups.size;
+    return groups.size % most == 0 ? most : 0;
+  }
   int first = 1;
   while (first < groups.size && groups.member(0, first) / cluster.gpus == 0) ++first;
   if (groups.size % first != 0) return 0;

@@ -1,7 +1,7 @@
 // Collectives in virtual time: the schedules of all ranks of a cluster, played in one process, event by event. LogGP
 // with resources: a rank posts a round's messages one after the other; each waits for the sender's port, then for the
 // receiver's; ports of a node's cards are shared, and so are the uplinks of a rack. Everything is served in the order
-// of virtual time, so a run is deterministic.
+// of virtual time, so a run is deterministic. Jitter does not let a message overtake another of its lane.
 //
 // Bytes are exact, from the messages themselves; times are a model's. With payload the run also gives the results.
 #pragma once
@@ -24,6 +24,7 @@ struct Request {
   Reduction reduction = Reduction::sum;
   int64_t count = 0;  // elements
   int root = 0;
+  bool uniform = true;  // all-to-all: false where counts are listed, which here are equal nevertheless
 };
 Problem problem_of(const Request& request, int rank, int ranks, int per_node);
 

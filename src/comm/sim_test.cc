@@ -22,14 +22,16 @@ Cluster cluster_of(int nodes, int gpus) {
   return c;
 }
 
-// A request with payload, checked against FP64 on `looked_at` ranks.
-SimResult run_and_check(const Cluster& cluster, const Request& request, const std::string& text) {
+// A request with payload, checked against FP64. `counts`: of the blocks of an all-gather or a reduce-scatter.
+SimResult run_and_check(const Cluster& cluster, const Request& request, const std::string& text,
+                        const std::vector<int64_t>& counts = {}) {
   const int ranks = cluster.ranks();
   std::deque<Guarded> ins, outs;
   std::vector<Player> players;
   std::vector<Problem> problems;
   for (int r = 0; r < ranks; ++r) {
-    const Problem& p = problems.emplace_back(problem_of(request, r, ranks, cluster.gpus));
+    Problem& p = problems.emplace_back(problem_of(request, r, ranks, cluster.gpus));
+    if (!counts.empty()) p.blocks = Blocks::of_counts(counts);
     const int64_t own = p.blocks.blocks() > 1 || ranks == 1 ? p.blocks.count(r) : 0;
     const bool gathers = request.op == Op::all_gather, scatters = request.op == Op::reduce_scatter;
     ins.emplace_back(request.type, gathers ? own : p.blocks.total()).fill_from(r);
@@ -284,6 +286,26 @@ TEST(Sim, JitterIsSeeded) {
   const double calm = us(1);
   c.jitter = 0.3;
   EXPECT_GT(us(1), calm);
+}
+
+// What is late does not fall behind what was sent after it: every message is the one that its receiver waits for.
+TEST(Sim, JitterLetsNoMessageOvertake) {
+  for (const double jitter : {0.1, 0.3, 1.0}) {
+    for (uint64_t seed = 1; seed <= 16; ++seed) {
+      for (const Algorithm& a : algorithms()) {
+        Cluster c = cluster_of(3, 2);
+        c.jitter = jitter;
+        c.seed = seed;
+        c.network.gb_per_s = 1000;  // what is sent later is soon sent
+        const std::string text = std::string(name_of(a.op)) + " " + a.name + " with jitter " + std::to_string(jitter) +
+                                 " and seed " + std::to_string(seed);
+        run_and_check(c, {.op = a.op, .algorithm = a.name, .count = 43}, text);
+        if (a.op == Op::all_gather || a.op == Op::reduce_scatter)
+          run_and_check(c, {.op = a.op, .algorithm = a.name}, text + " uneven", uneven_counts(c.ranks(), 7));
+        if (HasFailure()) return;
+      }
+    }
+  }
 }
 
 TEST(Sim, RanksMayBeginApart) {

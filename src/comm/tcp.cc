@@ -263,12 +263,22 @@ void run_over_hosts(const Place& place, const Options& options, const std::funct
   world.barrier().wait();  // nobody closes while another still reads
 }
 
+namespace {
+std::string machine_of(const std::string& host) { return host.substr(0, host.rfind(':')); }
+}  // namespace
+
+int ranks_beside(const Place& place) {
+  const std::string own = machine_of(place.hosts[static_cast<size_t>(place.rank)]);
+  return static_cast<int>(std::count_if(place.hosts.begin(), place.hosts.end(),
+                                        [&](const std::string& host) { return machine_of(host) == own; }));
+}
+
 int node_ranks_of(const std::vector<std::string>& hosts) {
   std::vector<int> runs;
   std::set<std::string> seen;
   std::string last;
   for (const std::string& host : hosts) {
-    const std::string name = host.substr(0, host.rfind(':'));
+    const std::string name = machine_of(host);
     if (!runs.empty() && name == last) {
       ++runs.back();
       continue;

@@ -22,5 +22,7 @@ struct Place {
 void run_over_hosts(const Place& place, const Options& options, const std::function<void(Group& world)>& body);
 // Ranks of a node: where equally many consecutive hosts have the same address; else 0.
 int node_ranks_of(const std::vector<std::string>& hosts);
+// Hosts that have the address of this one.
+int ranks_beside(const Place& place);
 
 }  // namespace braid::comm

@@ -39,7 +39,7 @@ class Transport {
   // Drops all messages that are not done: their owner gives up.
   virtual void forget() noexcept = 0;
   // A window of a rank, zeroed before its first use and at the same place ever after. Its key is its group's number and
-  // the size of its slots; ranks that use it agree on both. Null where ranks do not share memory.
+  // its layout (cells.h); ranks that use it agree on both. Null where ranks do not share memory.
   virtual std::byte* window(uint64_t key, int rank, int64_t bytes) = 0;
 
   // Whether its library has collectives itself (native.h). If so, the members of a new group, ranks of the transport,

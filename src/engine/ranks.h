@@ -22,7 +22,7 @@ class Ranks {
   const models::Division& division() const { return division_; }
   int64_t rank() const { return world_.rank(); }
   bool first() const { return world_.rank() == 0; }  // who prints and writes files
-  int64_t on_this_machine() const { return world_.per_node() > 0 ? world_.per_node() : world_.size(); }
+  int64_t on_this_machine() const { return world_.on_this_machine(); }
   // For the blocks of this rank.
   void join(nn::Run& run);
 

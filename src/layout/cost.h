@@ -30,6 +30,9 @@ struct Cost {
   double exposed() const { return waits + state; }
 };
 
+// The call as comm is asked for it, by which the closed form and the replay find its algorithm. Training lists the
+// counts of its all-to-alls (nn/expert_routes.cc, nn/context_parallel.cc).
+comm::Request request_of(comm::Op op, double bytes, int ranks);
 // Seconds of a call by all its groups at once.
 double seconds_of(const Call& call, const comm::Groups& group, const comm::Cluster& cluster);
 // Of a message from every rank to the rank `distance` further on.

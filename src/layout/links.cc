@@ -1,8 +1,10 @@
-// Times of collectives in closed form, by the algorithms of comm/algorithm.cc and their sizes there.
+// Times of collectives in closed form, each by the algorithm that comm chooses for it.
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "layout/cost.h"
+#include "sys/check.h"
 
 namespace braid::layout {
 namespace {
@@ -12,6 +14,7 @@ using comm::Op;
 // A level of links as one rank of a group sees it.
 struct Hop {
   double alpha = 0, per_byte = 0;
+  double overhead = 0;  // of alpha, what the sender computes, and the receiver as well
 
   double message(double bytes) const { return alpha + bytes * per_byte; }
 };
@@ -28,7 +31,7 @@ struct Levels {
 };
 
 Hop hop_of(const comm::Link& link, double sharing) {
-  return {(link.latency_us + 2 * link.overhead_us) * 1e-6, sharing / (link.gb_per_s * 1e9)};
+  return {(link.latency_us + 2 * link.overhead_us) * 1e-6, sharing / (link.gb_per_s * 1e9), link.overhead_us * 1e-6};
 }
 
 Levels levels_of(const comm::Groups& group, const comm::Cluster& cluster) {
@@ -59,68 +62,68 @@ double recursive(double ranks, const Hop& hop, double bytes, double reduce) {
 }
 
 // An all-gather, or a reduce-scatter, which is its mirror.
-double gather(const Levels& l, double bytes, double reduce) {
+double gather(const Levels& l, std::string_view algorithm, double bytes, double reduce) {
   const double p = l.ranks();
-  if (!l.two()) {
-    if (reduce == 0) return bytes <= 80 << 10 ? recursive(p, l.only(), bytes, 0) : ring(p, l.only(), bytes, 0);
-    return bytes <= 512 << 10 ? recursive(p, l.only(), bytes, reduce) : ring(p, l.only(), bytes, reduce);
-  }
-  if (bytes <= 512 << 10) {
+  if (algorithm == "ring") return ring(p, l.only(), bytes, reduce);
+  if (algorithm == "bruck" || (algorithm == "recursive" && !l.two())) return recursive(p, l.only(), bytes, reduce);
+  if (algorithm == "recursive") {
     const double near = (l.members - 1) / p * bytes, far = (p - l.members) / p * bytes;
     return log2_up(l.members) * l.inner.alpha + near * (l.inner.per_byte + reduce) + log2_up(l.nodes) * l.outer.alpha +
            far * (l.outer.per_byte + reduce);
   }
+  CHECK(algorithm == "pccl_recursive", "no time of {}", algorithm);
   return recursive(l.nodes, l.outer, bytes / l.members, reduce) + ring(l.members, l.inner, bytes, reduce);
 }
 
-double all_reduce(const Levels& l, double bytes) {
+double all_reduce(const Levels& l, std::string_view algorithm, double bytes) {
   const double p = l.ranks();
   const auto doubling = [&](double ranks, const Hop& hop, double n) {
     return log2_up(ranks) * (hop.alpha + n * (hop.per_byte + l.reduce));
   };
-  if (!l.two()) {
-    const Hop& hop = l.only();
-    if (bytes <= 32 << 10) return doubling(p, hop, bytes);
-    return recursive(p, hop, bytes, l.reduce) + recursive(p, hop, bytes, 0);
-  }
-  if (bytes <= 128 << 10) return doubling(l.members, l.inner, bytes) + doubling(l.nodes, l.outer, bytes);
+  if (algorithm == "rabenseifner") return recursive(p, l.only(), bytes, l.reduce) + recursive(p, l.only(), bytes, 0);
+  if (algorithm == "recursive") return doubling(l.members, l.inner, bytes) + doubling(l.nodes, l.outer, bytes);
   const double near = ring(l.members, l.inner, bytes, l.reduce) + ring(l.members, l.inner, bytes, 0),
                slice = bytes / l.members;
-  if (bytes <= 512 << 10) {
+  if (algorithm == "nvrar") {
     Hop cells = l.outer;  // twice the bytes (comm/cells.h)
     cells.per_byte *= 2;
     return near + doubling(l.nodes, cells, slice);
   }
+  CHECK(algorithm == "two_level", "no time of {}", algorithm);
   return near + recursive(l.nodes, l.outer, slice, l.reduce) + recursive(l.nodes, l.outer, slice, 0);
 }
 
-double all_to_all(const Levels& l, double bytes) {
-  const double p = l.ranks(), pair = bytes / p;
-  if (l.two() && pair > 1 << 10 && pair <= 16 << 10) {
-    return l.inner.alpha + (l.members - 1) * l.nodes * pair * l.inner.per_byte +
-           (l.nodes - 1) * l.outer.message(pair * l.members);
-  }
-  const double near = (l.members - 1) * pair * l.inner.per_byte, far = (p - l.members) * pair * l.outer.per_byte;
-  if (pair <= 1 << 10) return log2_up(p) * (l.only().alpha + bytes / 2 * l.only().per_byte);
-  if (pair <= 256 << 10) return std::max(near, far) + (l.two() ? l.outer.alpha : l.only().alpha) * (1 + p / 16);
-  // In every round of pairs some cross the network, and the others wait for them in the next.
-  return (p - 1) * l.only().message(pair);
+double all_to_all(const Levels& l, std::string_view algorithm, double bytes) {
+  CHECK(algorithm == "linear", "no time of {}", algorithm);
+  // All ranks of a node send to the first of the next node at once, then to its second, whom the messages reach that
+  // much later: the last one waits as if all messages crossed the network.
+  const double p = l.ranks(), overheads = 2 * ((l.members - 1) * l.inner.overhead + (p - l.members) * l.outer.overhead);
+  return std::max(overheads, l.only().message((p - 1) / p * bytes));
 }
 
 }  // namespace
 
+comm::Request request_of(Op op, double bytes, int ranks) {
+  comm::Request request{.op = op, .count = static_cast<int64_t>(bytes / 4), .uniform = op != Op::all_to_all};
+  if (op == Op::all_to_all) request.count -= request.count % ranks;
+  return request;
+}
+
 double seconds_of(const Call& call, const comm::Groups& group, const comm::Cluster& cluster) {
   if (group.size == 1) return 0;
   const Levels l = levels_of(group, cluster);
+  const comm::Request request = request_of(call.op, call.bytes, group.size);
+  const int per_node = comm::members_per_node(cluster, group);
+  const std::string_view name = comm::algorithm_for(comm::problem_of(request, 0, group.size, per_node), {}).name;
   switch (call.op) {
     case Op::all_gather:
-      return l.launch + gather(l, call.bytes, 0) + call.bytes / l.ranks() * l.copy;
+      return l.launch + gather(l, name, call.bytes, 0) + call.bytes / l.ranks() * l.copy;
     case Op::reduce_scatter:
-      return l.launch + gather(l, call.bytes, l.reduce) + call.bytes / (l.two() ? 1 : l.ranks()) * l.copy;
+      return l.launch + gather(l, name, call.bytes, l.reduce) + call.bytes / (l.two() ? 1 : l.ranks()) * l.copy;
     case Op::all_to_all:
-      return l.launch + all_to_all(l, call.bytes) + call.bytes / l.ranks() * l.copy;
+      return l.launch + all_to_all(l, name, call.bytes) + call.bytes / l.ranks() * l.copy;
     default:
-      return l.launch + all_reduce(l, call.bytes) + call.bytes * l.copy;
+      return l.launch + all_reduce(l, name, call.bytes) + call.bytes * l.copy;
   }
 }
 

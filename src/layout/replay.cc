@@ -82,8 +82,7 @@ class Stage {
 double Replay::simulated(Op op, const comm::Groups& group, int64_t bytes) {
   const auto [at, fresh] = known_.try_emplace({static_cast<int>(op), group.size, group.stride, bytes});
   if (!fresh) return at->second;
-  comm::Request request{.op = op, .count = bytes / 4};
-  if (op == Op::all_to_all) request.count -= request.count % group.size;
+  const comm::Request request = request_of(op, static_cast<double>(bytes), group.size);
   return at->second = comm::simulate(machine_.links, request, group).us * 1e-6;
 }
 
