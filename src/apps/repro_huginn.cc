@@ -39,10 +39,10 @@ constexpr HuginnArm kFixed[] = {{"3 layers, as many parameters", 3}, {"10 layers
 constexpr int64_t kSteps[] = {1, 2, 4, 8, 16, 32, 64};
 constexpr int64_t kExitSteps = 32, kDraftSteps = 4;
 constexpr std::pair<const char*, engine::Exit> kExitRules[] = {{"off", engine::Exit::never},
-                                                           {"kl", engine::Exit::kl},
-                                                           {"latent", engine::Exit::latent},
-                                                           {"entropy", engine::Exit::entropy},
-                                                           {"argmax", engine::Exit::argmax}};
+                                                               {"kl", engine::Exit::kl},
+                                                               {"latent", engine::Exit::latent},
+                                                               {"entropy", engine::Exit::entropy},
+                                                               {"argmax", engine::Exit::argmax}};
 
 struct Row {
   std::string model;
