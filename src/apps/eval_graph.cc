@@ -132,17 +132,19 @@ ordered_json of_pairs(const train::Recipe& recipe, Ctx& ctx, std::string& csv) {
       sides[links.labels()[at]].push_back(scores[at]);
     }
   }
-  return {{"pairs", pairs.edges()},
-          {"of", held_out ? "held_out" : "trained"},
-          {"auc", train::auc_of(sides[1], sides[0])},
-          {"hits_at_20", train::hits_at(20, sides[1], sides[0])}};
+  ordered_json r = {{"pairs", pairs.edges()}, {"of", held_out ? "held_out" : "trained"}};
+  const auto auc = train::auc_of(sides[1], sides[0]);
+  r["auc"] = auc ? ordered_json(*auc) : nullptr;  // no pair could be drawn that is not joined
+  r["hits_at_20"] = train::hits_at(20, sides[1], sides[0]);
+  return r;
 }
 
 std::string text_of(const ordered_json& r) {
   std::string text =
       fmt::format("{}, {}", printable(r["model"].get<std::string>()), printable(r["graph"].get<std::string>()));
   if (r.contains("auc"))
-    return text + fmt::format("\nAUC {:.4f}, hits at 20 {:.4f} of {} pairs {}", r["auc"].get<double>(),
+    return text + fmt::format("\nAUC {}, hits at 20 {:.4f} of {} pairs {}",
+                              r["auc"].is_null() ? "none" : fmt::format("{:.4f}", r["auc"].get<double>()),
                               r["hits_at_20"].get<double>(), r["pairs"].get<int64_t>(),
                               r["of"] == "held_out" ? "held out" : "trained on");
   for (const auto& [name, what] : {std::pair("trained", "trained on"), {"held_out", "held out"}}) {
