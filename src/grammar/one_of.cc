@@ -87,9 +87,10 @@ Overlap of_numbers(const Json& a, const Json& b) {
 
 Overlap of_strings(const Json& a, const Json& b) {
   if (of_counts(a, b, "minLength", "maxLength") == Overlap::none) return Overlap::none;
-  // Two expressions are not compared; a format may be one that validators do not look at.
+  // Expressions are not compared, nor their lengths; a format may be one that validators do not look at.
   const auto described = [](const Json& s) { return has_any(s, {"pattern", "format"}); };
-  return described(a) && described(b) ? Overlap::unknown : Overlap::some;
+  const auto limited = [&](const Json& s) { return described(s) || has_any(s, {"minLength", "maxLength"}); };
+  return (described(a) && limited(b)) || (described(b) && limited(a)) ? Overlap::unknown : Overlap::some;
 }
 
 class Comparison {

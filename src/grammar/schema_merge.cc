@@ -182,11 +182,13 @@ void SchemaMerger::name_pattern(Json& schema) const {
 std::vector<Json> SchemaMerger::product(std::vector<Json> all, const std::vector<Json>& factor) {
   if (all.size() * factor.size() > kAlternativesMax) fail(where_, {.what = "the schema combines too many others"});
   std::vector<Json> out;
+  if (factor.empty()) return out;
   for (Json& a : all) {
-    for (size_t i = 0; i < factor.size(); ++i) {
-      if (i + 1 < factor.size()) charge(a);
-      out.push_back(i + 1 < factor.size() ? merged(a, factor[i]) : merged(std::move(a), factor[i]));
+    for (size_t i = 0; i + 1 < factor.size(); ++i) {
+      charge(a);
+      out.push_back(merged(a, factor[i]));
     }
+    out.push_back(merged(std::move(a), factor.back()));
   }
   return out;
 }
