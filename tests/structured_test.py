@@ -159,7 +159,7 @@ class WideSchemas(Schemas):
     """And rarer keywords, beside each other."""
 
     def any(self, depth):
-        rare = ["mixed", "formats", "keys", "counted", "set", "sibling", "range", "length_of_pattern"]
+        rare = ["mixed", "formats", "keys", "counted", "set", "sibling", "range", "length_of_pattern", "exclusive", "merged_tuple", "listed", "classes"]
         return getattr(self, "make_" + self.random.choice(rare))(depth) if depth < 4 and self.chance(0.4) else super().any(depth)
 
     def make_mixed(self, depth):
@@ -198,6 +198,27 @@ class WideSchemas(Schemas):
         low = self.random.randrange(1, 4)
         return {"type": "string", "pattern": self.random.choice(["^[a-z]+$", "^[\\w-]+$", "^[0-9ab]*$"]), "minLength": low,
                 "maxLength": low + self.random.randrange(6)}
+
+    def make_exclusive(self, depth):
+        """Alternatives of one type, some of whose values would satisfy two of them."""
+        kinds = [{"type": "object", "properties": {"kind": {"const": kind}, kind: self.any(depth + 2)}} for kind in "abc"]
+        one = {"properties": {name: self.any(depth + 2) for name in "abc"}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}
+        lists = [{"type": "array", "items": {"type": kind}} for kind in ("string", "integer", "null")]
+        numbers = [{"type": "integer", "maximum": 3}, {"type": "number", "exclusiveMinimum": 3}, {"enum": [2.5, "x"]}]
+        return self.random.choice([{"oneOf": kinds}, one, {"oneOf": lists}, {"oneOf": numbers}])
+
+    def make_merged_tuple(self, depth):
+        own, other = [{"type": "integer"}, self.make_types(depth)], [{"minimum": 5}, True, {"type": ["string", "null", "boolean"]}]
+        return {"allOf": [{"type": "array", "prefixItems": own[:self.random.randrange(1, 3)], "minItems": self.random.randrange(3)},
+                          {"items": {"type": ["integer", "string", "boolean", "null"]}},
+                          {"prefixItems": other[:self.random.randrange(1, 4)], "maxItems": self.random.randrange(2, 6)}]}
+
+    def make_listed(self, depth):
+        return {"enum": ["a1", "b22", "ä", 1, 2.5, -3, [1], [1, 2], None], "minLength": self.random.randrange(3), "minimum": self.random.randrange(3),
+                "pattern": "^[a-z]\\d+$", "minItems": self.random.randrange(3)}
+
+    def make_classes(self, depth):
+        return {"type": "string", "pattern": self.random.choice(["^\\S{1,8}$", "^[^\\s]{1,8}$", "^\\W{1,5}\\D{1,5}$", "^[^\\w\\d]{1,5}$", "^[\\W\\d]{1,4}$"])}
 
 
 # What model_json_schema() writes for models with optional and constrained fields, enums, unions, maps, tuples, Decimals and

@@ -225,7 +225,7 @@ Action setup_serve(Cli& cli) {
   o->sampling.declare(cli);
   cli.says("a random one");  // of --seed
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most; -1: no limit");
-  cli.option("--queue", o->queue, "requests that may wait; others are refused");
+  cli.option("--queue", o->queue, "requests (not answers) that may wait");
   cli.option("--log FILE", o->log, "a line for each request; -: standard error");
   cli.rare();
   cli.choice("--reasoning-field", o->reasoning_field, {"reasoning_content", "reasoning"}, "of thinking in chat");

@@ -61,6 +61,13 @@ uint64_t fingerprint_of(LanguageModel& model) {
     sum.update_value(shape.k_factor);
     sum.update_value(shape.v_factor);
   }
+  const LoopOptions& loop = model.runner().options().loop;
+  for (const int64_t count : {loop.steps, loop.states, std::ssize(loop.start)}) sum.update_value(count);
+  sum.update(std::as_bytes(std::span(loop.start)));
+  for (const bool flag : {loop.zero, loop.warm_start}) sum.update_value(flag);
+  sum.update_value(loop.seed);
+  sum.update_value(loop.exit);
+  sum.update_value(loop.threshold);
   for (const Param* param : model.runner().model().params()) add_param(sum, *param);
   return sum.value();
 }

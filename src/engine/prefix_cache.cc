@@ -8,6 +8,18 @@
 namespace braid::engine {
 namespace {
 
+// Says for a while whether spares alone may be evicted, also where an exception ends it.
+class Evicting {
+ public:
+  Evicting(bool& spares_only, bool now) : spares_only_(spares_only) { spares_only_ = now; }
+  Evicting(const Evicting&) = delete;
+  Evicting& operator=(const Evicting&) = delete;
+  ~Evicting() { spares_only_ = false; }
+
+ private:
+  bool& spares_only_;
+};
+
 int64_t bytes_of(std::span<const float> row) { return std::ssize(row) * size_of(DType::f32); }
 int64_t bytes_of(std::span<const int32_t> tokens) { return std::ssize(tokens) * size_of(DType::i32); }
 int64_t first_page(int64_t position) { return position / kPageTokens; }
@@ -105,12 +117,21 @@ void PrefixCache::keep(std::span<const int32_t> tokens, int64_t sequence, std::s
     }
     return;
   }
-  spares_only_ = worth == Worth::spare;
   int64_t slot = -1;
   const int64_t edge = bytes_of(tokens) + 2 * kNodeBytes;  // at most
-  const bool edge_fits = pool_.charge(edge + bytes_of(row) + coded_bytes_);
-  if (edge_fits && recurrent_ && coded_bytes_ == 0) slot = runner_.copy_state(sequence);
-  spares_only_ = false;
+  bool edge_fits = false;
+  {
+    const Evicting evicting(spares_only_, worth == Worth::spare);
+    edge_fits = pool_.charge(edge + bytes_of(row) + coded_bytes_);
+    if (edge_fits && recurrent_ && coded_bytes_ == 0) {
+      try {
+        slot = runner_.copy_state(sequence);
+      } catch (...) {
+        pool_.refund(edge + bytes_of(row) + coded_bytes_);
+        throw;
+      }
+    }
+  }
   if (edge_fits) pool_.refund(edge);
   if (!edge_fits) return;
   if (recurrent_ && coded_bytes_ == 0 && slot < 0) return pool_.refund(bytes_of(row));

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -132,6 +133,22 @@ TEST(PrefixFile, OfAnotherKindOrDamagedIsRefused) {
   PrefixCache cache(model.runner());
   cache.load(path, 0);  // none is an empty one
   EXPECT_EQ(cache.snapshots(), 0);
+}
+
+// The states of a loop of layers depend on how many steps ran, how many of their keys and values are kept, and from
+// where.
+TEST(PrefixFile, AFingerprintIsOfTheLoop) {
+  const auto with = [](LoopOptions loop) {
+    LanguageModel model(support::data("tiny-chat"), {.context = 256, .threads = 1, .loop = std::move(loop)});
+    return fingerprint_of(model);
+  };
+  const std::vector<LoopOptions> all = {
+      {},          {.steps = 2},         {.states = 2},      {.start = {1}},    {.start = {2}}, {.zero = true},
+      {.seed = 1}, {.warm_start = true}, {.exit = Exit::kl}, {.threshold = 0.5}};
+  std::set<uint64_t> different;
+  for (const LoopOptions& loop : all) different.insert(with(loop));
+  EXPECT_EQ(different.size(), all.size());
+  EXPECT_TRUE(different.contains(with({})));
 }
 
 // Other weights, of the same shapes.

@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -98,8 +99,8 @@ void Scheduler::submit(Request request) {
   if (answerable) {
     // Between the answers of one client's request come those of others.
     request.ordinal += round_;
-    const auto after = std::ranges::upper_bound(waiting_, request.ordinal, {}, &Request::ordinal);
-    waiting_.insert(after, std::move(request));
+    waiting_[request.ordinal].push_back(std::move(request));
+    ++waiting_count_;
     return;
   }
   tell_end(request, {}, 0);
@@ -113,12 +114,25 @@ int64_t Scheduler::tokens_needed(const Request& request) const {
   return prompt + std::min(answer + kGuess, context - prompt);
 }
 
+// Before a request of this ordinal is taken from those that wait. A round is a turn of every client that waited when it
+// began, so that one that comes later waits for about a turn of all others, and what has an ordinal for as many rounds.
+void Scheduler::advance_round(int64_t ordinal) {
+  const auto begin = [this](int64_t round) {
+    round_ = round;
+    round_left_ = 0;
+    for (auto at = waiting_.begin(); at != waiting_.end() && at->first <= round_; ++at)
+      round_left_ += std::ssize(at->second);
+  };
+  if (ordinal > round_) begin(ordinal);
+  if (round_left_ <= 0) begin(round_ + 1);
+  --round_left_;
+}
+
 // In their order: a large request is not overtaken for ever.
 void Scheduler::admit() {
   while (!waiting_.empty() && !free_.empty()) {
-    Request& request = waiting_.front();
-    // Whatever comes later, an answer waits for no more than its ordinal's rounds of as many answers as run at once.
-    round_ = std::max(round_ + (++admitted_ % runner_.options().sequences == 0), request.ordinal);
+    const auto turn = waiting_.begin();
+    Request& request = turn->second.front();
     const int64_t tokens = tokens_needed(request), promised = runner_.sequence_bytes_of(tokens);
     if (cache_ && promised_ + promised > runner_.memory_for_sequences()) break;
     TokenPicker picker(request.generate, request.prompt, runner_.config().eos);
@@ -129,8 +143,11 @@ void Scheduler::admit() {
                         .drafts = drafter_ ? drafter_->begin(0, tokens) : AnswerDrafts{},
                         .began = Clock::now()});
     promised_ += promised;
-    waiting_.pop_front();
     free_.pop_back();
+    advance_round(turn->first);
+    turn->second.pop_front();
+    if (turn->second.empty()) waiting_.erase(turn);
+    --waiting_count_;
   }
   // Those that have not begun yet: of prompts that come together and begin alike, the later ones find what the first
   // has read.
@@ -234,15 +251,19 @@ void Scheduler::drop_unwanted() {
     ended.push_back(std::move(streams_[i]));
     streams_.erase(streams_.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  for (size_t n = waiting_.size(); n > 0; --n) {  // in their order
-    Request request = std::move(waiting_.front());
-    waiting_.pop_front();
-    std::exception_ptr thrown;
-    if (unwanted(request, thrown))
-      tell_end(request, nothing_of(thrown), 0);
-    else
-      waiting_.push_back(std::move(request));
+  std::vector<std::pair<Request, std::exception_ptr>> left;
+  for (auto turn = waiting_.begin(); turn != waiting_.end();) {
+    std::deque<Request>& requests = turn->second;
+    const auto gone = [&left](Request& request) {
+      std::exception_ptr thrown;
+      if (!unwanted(request, thrown)) return false;
+      left.emplace_back(std::move(request), thrown);
+      return true;
+    };
+    waiting_count_ -= static_cast<int64_t>(std::erase_if(requests, gone));
+    turn = requests.empty() ? waiting_.erase(turn) : std::next(turn);
   }
+  for (const auto& [request, thrown] : left) tell_end(request, nothing_of(thrown), 0);  // which may submit others
   for (Stream& s : ended) end(s, Finish::cancelled);
 }
 
@@ -529,12 +550,15 @@ void Scheduler::end(Stream& s, Finish finish) {
 
 void Scheduler::cancel() {
   std::vector<Stream> streams = std::exchange(streams_, {});
-  std::deque<Request> waiting = std::exchange(waiting_, {});
+  const auto waiting = std::exchange(waiting_, {});
+  waiting_count_ = 0;
   for (Stream& s : streams) {
     if (in_pass_) runner_.reset(s.sequence);  // after a failed pass its length says nothing
     end(s, Finish::cancelled);
   }
-  for (const Request& r : waiting) tell_end(r, nothing_of({}), 0);
+  for (const auto& [ordinal, requests] : waiting) {
+    for (const Request& r : requests) tell_end(r, nothing_of({}), 0);
+  }
   in_pass_ = false;
 }
 

@@ -10,6 +10,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,7 +35,8 @@ struct Request {
   // prompt. Such a prompt is read whole: the states of a cached prefix have no logits. With tokens_max 0 nothing is
   // generated, and the prompt may fill the context; it is read if `prompt_logprobs` or `on_piece` asks for it.
   int64_t prompt_logprobs = -1;
-  // Among the answers that one client wants at once: they take turns with those of others.
+  // Among the answers of one client that wait: which round of turns it is for, counted from the one that runs. A round
+  // is one turn of every client that waits when it begins.
   int64_t ordinal = 0;
   nn::Probe* probe = nullptr;  // sees the passes over the prompt, of a runner with one sequence
   // Called from `pass`, `submit` and `cancel`; each may be empty. `wanted` is asked before every pass and ends the
@@ -77,7 +79,7 @@ class Scheduler {
   // that is not a token.
   void submit(Request request);
   bool idle() const { return waiting_.empty() && streams_.empty(); }
-  int64_t waiting() const { return std::ssize(waiting_); }
+  int64_t waiting() const { return waiting_count_; }
   int64_t running() const { return std::ssize(streams_); }
   MemoryUse memory() const;
   // Where there is a budget; null: nothing is cached.
@@ -114,6 +116,7 @@ class Scheduler {
   template <class Call>
   static void guard(Stream& s, const Call& call);
   void admit();
+  void advance_round(int64_t ordinal);
   void look_up(Stream& s);
   void start(Stream& s);
   void settle(Stream& s);
@@ -157,12 +160,13 @@ class Scheduler {
   double prompt_token_seconds_ = 0;  // of recent passes
   int64_t promised_ = 0;             // bytes, to streams
   int64_t round_ = 0;                // ordinals of requests count from here
-  int64_t admitted_ = 0;
-  bool in_pass_ = false;            // after `pass`: it failed
-  bool shortest_first_ = false;     // of the prompts of this pass
-  int64_t lookups_ = 0, hits_ = 0;  // of requests that have begun
+  int64_t round_left_ = 0;           // turns until the next one
+  bool in_pass_ = false;             // after `pass`: it failed
+  bool shortest_first_ = false;      // of the prompts of this pass
+  int64_t lookups_ = 0, hits_ = 0;   // of requests that have begun
   int64_t looked_up_tokens_ = 0, hit_tokens_ = 0;
-  std::deque<Request> waiting_;
+  std::map<int64_t, std::deque<Request>> waiting_;  // by ordinal, none empty
+  int64_t waiting_count_ = 0;
   std::vector<Stream> streams_;
   std::vector<int64_t> free_;  // sequences
 };

@@ -662,5 +662,30 @@ TEST(Scheduler, AnswersOfOneRequestWaitForAFewLaterOnesAlone) {
   EXPECT_LT(others, 30);
 }
 
+// A client that comes when others have been served for long waits for about a turn of each of them.
+TEST(Scheduler, ANewcomerWaitsForOneTurnOfEachClient) {
+  LanguageModel model = chat(2, 16, false, kMemory);
+  Scheduler scheduler(model.runner());
+  constexpr int64_t kClients = 6, kEach = 40;
+  int64_t ended = 0;
+  const auto request = [&](int64_t ordinal, std::function<void(Generated, int64_t)> on_end) {
+    return Request{.prompt = encode(model, "Hi"),
+                   .generate = {.tokens_max = 1, .ignore_eos = true},
+                   .ordinal = ordinal,
+                   .on_end = std::move(on_end)};
+  };
+  for (int64_t client = 0; client < kClients; ++client) {
+    for (int64_t i = 0; i < kEach; ++i) scheduler.submit(request(i, [&](const Generated&, int64_t) { ++ended; }));
+  }
+  for (const int64_t after : {60, 120}) {
+    while (ended < after) scheduler.pass();
+    bool done = false;
+    const int64_t before = ended;
+    scheduler.submit(request(0, [&](const Generated&, int64_t) { done = true; }));
+    while (!done) scheduler.pass();
+    EXPECT_LE(ended - before, 2 * kClients + 4) << after;
+  }
+}
+
 }  // namespace
 }  // namespace braid::engine

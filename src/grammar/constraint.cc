@@ -1,6 +1,7 @@
 #include "grammar/constraint.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -10,7 +11,8 @@ namespace braid::grammar {
 namespace {
 
 // States visited for one mask: some hundredths of a second, which other answers wait. Only programs made to be slow
-// reach it; of the tokens not looked at yet none is allowed then, but those of a single byte have been.
+// reach it; of the tokens not looked at yet none is allowed then. Those of a single byte come first, and are looked at
+// until one is allowed, so that there is always a next token.
 constexpr int64_t kWorkMax = 200'000;
 constexpr size_t kMaskBytesMax = size_t{16} << 20;
 
@@ -46,12 +48,20 @@ void Constraint::count() const {
 Constraint::Mask Constraint::walk(Automaton& automaton, ConfigId from, int64_t tokens_max) const {
   const std::vector<TokenTrie::Node>& nodes = trie_->nodes();
   Mask mask{.bits = std::vector<uint64_t>((static_cast<size_t>(trie_->size()) + 63) / 64)};
-  for (int byte = 0; byte < 256; ++byte) (void)automaton.step(from, static_cast<uint8_t>(byte));
   const int64_t work_max = automaton.work() + kWorkMax;
+  std::array<bool, 256> seen{};
+  bool enough = false;
+  for (size_t i = 0; i < nodes.size(); i = static_cast<size_t>(nodes[i].skip)) {
+    if (nodes[i].count == 0) continue;
+    if (enough && automaton.work() > work_max) break;
+    const ConfigId next = automaton.step(from, nodes[i].byte);
+    seen[nodes[i].byte] = true;
+    enough = enough || (next != kDead && automaton.tokens_left(next) <= tokens_max);
+  }
   std::vector<ConfigId> path(static_cast<size_t>(trie_->longest()) + 1, from);
   for (size_t i = 0; i < nodes.size();) {
     const TokenTrie::Node& node = nodes[i];
-    if (node.depth > 1 && automaton.work() > work_max) {
+    if (automaton.work() > work_max && !(node.depth == 1 && seen[node.byte])) {
       i = static_cast<size_t>(node.skip);
       continue;
     }

@@ -127,6 +127,19 @@ TEST(Regex, Matches) {
       {"[]x]+", {"]x"}, {"y"}},
       {"[a-]\\.\\x41\\u00e4", {"-.A\xc3\xa4"}, {"-xA\xc3\xa4"}},
       {"\\w+\\s\\S.", {"a_9 x\xc3\xa4"}, {"a x\n", "a"}},
+      // Neither of ASCII's digits, letters and spaces nor of Unicode's: no-break and ideographic space, the separators
+      // of lines and the control 0x85, an accented letter, Arabic digits.
+      {"\\S", {"a", "-", "\xc3\xa9"}, {" ", "\xc2\xa0", "\xe3\x80\x80", "\xe2\x80\xa8", "\xc2\x85"}},
+      {"[^\\s]", {"a", "\xc3\xa9"}, {" ", "\xc2\xa0", "\xe3\x80\x80", "\xe2\x80\xa8", "\xc2\x85"}},
+      {"[\\W]", {" ", "-", "\xe2\x82\xac"}, {"a", "_", "\xc3\xa9", "\xd9\xa1", "\xcc\x81"}},
+      {"[^\\w]", {" ", "-", "\xe2\x82\xac"}, {"a", "_", "\xc3\xa9", "\xd9\xa1", "\xcc\x81"}},
+      {"[^\\W]", {"a", "_", "7"}, {" ", "\xc3\xa9", "\xd9\xa1"}},
+      {"\\D", {"a", "\xc3\xa9"}, {"5", "\xd9\xa1"}},
+      {"[^\\D]\\d",
+       {"55"},
+       {"5a",
+        "\xd9\xa1"
+        "5"}},
       {"(a?)*b", {"b", "aaab"}, {"a"}},
       {"(a?){2,4}b", {"b", "aab", "aaaab"}, {"aaaaab"}},
       {"", {""}, {"a"}},
@@ -141,6 +154,24 @@ TEST(Regex, Matches) {
                               "a{9999999}", "[b-a]", "a$b", "\xff"})
     EXPECT_THROW((void)regex_of(pattern), Error) << pattern;
   EXPECT_THROW((void)regex_of(std::string(100, '(') + std::string(100, ')')), Error);
+}
+
+// A text is looked at in one go as the automaton does byte by byte.
+TEST(Regex, MatchesAsItsProgramDoes) {
+  std::mt19937 random(5);
+  for (const char* pattern :
+       {"(a+b?){2,4}", "(a|ab|)*", "((a?){2,3}b){1,2}", "(a*)*b", "[^a]{2}|\xc3\xa4?a", "", "(a{0,3}b?){3}"}) {
+    const Regex regex = Regex::parse(pattern, "test");
+    const auto constraint = regex_of(pattern);
+    for (int i = 0; i < 300; ++i) {
+      std::string text;
+      for (size_t n = random() % 8; n > 0; --n) text += std::vector<std::string>{"a", "b", "\xc3\xa4"}[random() % 3];
+      int64_t steps = 100'000;
+      ASSERT_EQ(regex.matches(text, steps), matches(constraint, text)) << pattern << "  " << text;
+    }
+  }
+  int64_t few = 1000;
+  EXPECT_FALSE(Regex::parse("((((a?)*)*)*)*b", "test").matches(std::string(200, 'a') + "b", few));
 }
 
 // States visited for a text; a search that tries again would take exponentially many.

@@ -3,6 +3,22 @@
 #include <algorithm>
 
 namespace braid::grammar {
+namespace {
+
+// Waits for one of the places of those that are compiled at a time.
+template <class Places>
+class Making {
+ public:
+  explicit Making(Places& places) : places_(places) { places_.acquire(); }
+  Making(const Making&) = delete;
+  Making& operator=(const Making&) = delete;
+  ~Making() { places_.release(); }
+
+ private:
+  Places& places_;
+};
+
+}  // namespace
 
 std::shared_ptr<const TokenTrie> Grammars::trie() {
   const std::lock_guard lock(trie_mutex_);
@@ -22,6 +38,12 @@ std::shared_ptr<const Constraint> Grammars::get(const std::string& key, const st
   {
     const std::lock_guard lock(mutex_);
     if (auto known = find(key)) return known;
+  }
+  // Each may take tens of MB meanwhile.
+  const Making making(making_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto known = find(key)) return known;  // of an equal request before
   }
   Builder b(where);
   const RuleId start = make(b);

@@ -1,11 +1,13 @@
 // Compiled constraints of one model, by what they were made from: equal requests share one, and with it its masks.
 // Those used last are kept for later requests, as far as their bytes allow.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <semaphore>
 #include <string>
 
 #include "grammar/constraint.h"
@@ -39,6 +41,8 @@ class Grammars {
   std::shared_ptr<const TokenTrie> trie();
   std::shared_ptr<const Constraint> find(const std::string& key);
 
+  static constexpr std::ptrdiff_t kMakingMax = 2;
+  std::counting_semaphore<kMakingMax> making_{kMakingMax};  // what is compiled at a time: hostile ones take memory
   std::mutex trie_mutex_;
   MakeTrie make_trie_;
   std::shared_ptr<const TokenTrie> trie_;

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "grammar/grammar_fixture.h"
@@ -85,6 +88,29 @@ TEST(Grammars, WhatAnswersHoldStaysAndCounts) {
   EXPECT_FALSE(all.front().expired());
   EXPECT_FALSE(all.back().expired());
   EXPECT_TRUE(all[1].expired());
+}
+
+// Each may take tens of MB while it is compiled.
+TEST(Grammars, FewAreCompiledAtATime) {
+  Grammars grammars(test_trie);
+  std::atomic<int> now = 0, most = 0, made = 0;
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 12; ++i) {
+    threads.emplace_back([&, i] {
+      (void)grammars.get(std::to_string(i % 6), "test", [&](Builder& b) {
+        const int here = ++now;
+        for (int seen = most; here > seen && !most.compare_exchange_weak(seen, here);) {
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        ++made;
+        --now;
+        return b.rule(b.literal("a", b.done()));
+      });
+    });
+  }
+  threads.clear();
+  EXPECT_LE(most, 2);
+  EXPECT_GE(made, 6);
 }
 
 // Against what the allocator says, where it is that of glibc.

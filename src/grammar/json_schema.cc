@@ -12,6 +12,8 @@
 #include "grammar/regex.h"
 #include "grammar/schema_check.h"
 #include "grammar/schema_merge.h"
+#include "grammar/schema_values.h"
+#include "grammar/string_formats.h"
 #include "grammar/tool_calls.h"
 #include "io/ordered_json.h"
 #include "io/schema_types.h"
@@ -24,48 +26,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kCompiledMax = 50'000;  // schemas, those that were combined out of others included
+constexpr size_t kUniqueMax = 64;         // values of items that differ
 constexpr int kNestingMax = 200;          // of schemas that were combined: each level may add a few
-
-struct Format {
-  std::string_view name, pattern;
-};
-// Those of JSON Schema and of pydantic that say how the text looks.
-constexpr Format kFormats[] = {
-    {"date-time",
-     R"((19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))"},
-    {"date",
-     R"((19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])|(19|20)\d\d-(0[13-9]|1[0-2])-(29|30)|(19|20)\d\d-(0[13578]|1[02])-31)"},
-    {"time", R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))"},
-    {"duration",
-     R"(P(\d{1,6}D|(\d{1,6}D)?T(\d{1,6}H(\d{1,6}M)?(\d{1,6}S)?|\d{1,6}M(\d{1,6}S)?|\d{1,6}S)|\d{1,6}W|\d{1,6}Y(\d{1,6}M(\d{1,6}D)?)?|\d{1,6}M(\d{1,6}D)?))"},
-    {"uuid", R"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"},
-    {"uuid1", R"([0-9a-f]{8}-[0-9a-f]{4}-1[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
-    {"uuid3", R"([0-9a-f]{8}-[0-9a-f]{4}-3[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
-    {"uuid4", R"([0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
-    {"uuid5", R"([0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
-    {"uuid6", R"([0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
-    {"uuid7", R"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
-    {"uuid8", R"([0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
-    {"email",
-     R"([A-Za-z0-9_+-]{1,32}(\.[A-Za-z0-9_+-]{1,32})?@[A-Za-z0-9]{1,32}(-[A-Za-z0-9]{1,16})?(\.[A-Za-z0-9]{1,32})?\.[A-Za-z]{2,12})"},
-    {"ipv4", R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(\.(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)){3})"},
-    {"ipv6", R"([0-9a-f]{1,4}(:[0-9a-f]{1,4}){7})"},
-    {"ipv4network", R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(\.(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)){3}/32)"},
-    {"ipv4interface", R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(\.(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)){3}/(3[0-2]|[12]?\d))"},
-    {"ipv6network", R"([0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}/128)"},
-    {"ipv6interface", R"([0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}/(12[0-8]|1[01]\d|[1-9]?\d))"},
-    {"ipvanyaddress",
-     R"([0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}|(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(\.(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)){3})"},
-    {"hostname", R"([a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?){0,3})"},
-    {"uri",
-     R"([a-z][a-z0-9+.-]{1,15}://[A-Za-z0-9.-]{1,100}(:\d{1,4})?(/[A-Za-z0-9._~%!$&'()*+,;=:@/-]{0,300})?(\?[A-Za-z0-9._~%!$&'()*+,;=:@/?-]{0,300})?)"},
-    {"multi-host-uri",
-     R"([a-z][a-z0-9+.-]{1,15}://[A-Za-z0-9_]{1,32}(:[A-Za-z0-9_]{1,64})?@[A-Za-z0-9.-]{1,100}(:\d{1,4})?/[A-Za-z0-9_-]{1,64})"},
-    {"base64", R"(([A-Za-z0-9+/]{4}){0,1000})"}};
-
-// pydantic's pattern of a Decimal looks ahead; this one does not, and allows the usual ones of its texts.
-constexpr std::string_view kDecimalPattern = R"(^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$)",
-                           kDecimalInstead = R"([+-]?\d+(\.\d+)?)";
 
 class SchemaCompiler {
  public:
@@ -104,13 +66,9 @@ class SchemaCompiler {
     }
   }
 
-  static const Json* find(const Json& schema, const char* key) {
-    const auto at = schema.find(key);
-    return at == schema.end() ? nullptr : &*at;
-  }
   static int64_t count(const Json& schema, const char* key, int64_t otherwise) {
-    const Json* value = find(schema, key);
-    return value ? static_cast<int64_t>(value->get<double>()) : otherwise;
+    const Json* value = keyword_in(schema, key);
+    return value ? static_cast<int64_t>(std::clamp(value->get<double>(), 0.0, 1e15)) : otherwise;
   }
   // A definition is compiled once, after what refers to it.
   RuleId reference(const std::string& name) {
@@ -134,12 +92,14 @@ class SchemaCompiler {
       ++keywords;
       combining += key == "$ref" || key == "anyOf" || key == "oneOf" || key == "allOf";
     }
-    const bool patterns = find(schema, "patternProperties") != nullptr;
+    const bool patterns = keyword_in(schema, "patternProperties") != nullptr;
     if (combining == 0 && !patterns) return plain(schema, next, depth);
     if (keywords == 1 && only == "$ref") return b_.call(reference(schema["$ref"]), next);
     Alternatives ways;
     if (keywords == 1 && !patterns && (only != "allOf" || schema["allOf"].size() == 1)) {
-      for (const Json& one : schema[only]) ways.push_back(value(one, next, depth + 1));
+      const Json exclusive = only == "oneOf" ? merger_.exclusive(schema[only]) : Json();
+      for (const Json& one : exclusive.is_null() ? schema[only] : exclusive)
+        ways.push_back(value(one, next, depth + 1));
     } else {
       for (const Json& one : merger_.alternatives(schema)) ways.push_back(value(one, next, depth + 1));
     }
@@ -148,7 +108,7 @@ class SchemaCompiler {
 
   // Without keywords that combine.
   StateId plain(const Json& schema, StateId next, int depth) {
-    if (find(schema, "enum") || find(schema, "const")) return constants(schema, next);
+    if (keyword_in(schema, "enum") || keyword_in(schema, "const")) return constants(schema, next);
     Alternatives ways;
     for (const std::string& type : types_of(schema)) {
       if (type == "string") ways.push_back(string(schema, next));
@@ -164,7 +124,7 @@ class SchemaCompiler {
 
   // Without a type, its keywords tell.
   static std::vector<std::string> types_of(const Json& schema) {
-    if (const Json* type = find(schema, "type")) {
+    if (const Json* type = keyword_in(schema, "type")) {
       if (type->is_string()) return {*type};
       std::vector<std::string> out = *type;
       const bool number = std::find(out.begin(), out.end(), "number") != out.end();
@@ -172,7 +132,7 @@ class SchemaCompiler {
       return out;
     }
     const auto any = [&](std::initializer_list<const char*> keys) {
-      return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return find(schema, key); });
+      return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return keyword_in(schema, key); });
     };
     std::vector<std::string> out;
     if (any({"properties", "required", "additionalProperties", "propertyNames", "minProperties", "maxProperties"}))
@@ -184,42 +144,7 @@ class SchemaCompiler {
     return out;
   }
 
-  static bool has_type(const Json& value, const std::string& type) {
-    if (io::digits_of(value)) return type == "integer" || type == "number";
-    if (type == "integer")
-      return value.is_number_integer() ||
-             (value.is_number() && value.get<double>() == static_cast<double>(static_cast<int64_t>(
-                                                              std::clamp(value.get<double>(), -1e15, 1e15))));
-    if (type == "number") return value.is_number();
-    if (type == "string") return value.is_string();
-    if (type == "boolean") return value.is_boolean();
-    if (type == "null") return value.is_null();
-    return type == "array" ? value.is_array() : value.is_object();
-  }
-
-  // Of enum and const, those of the right type.
-  std::vector<Json> values_of(const Json& schema) const {
-    for (const auto& [key, unused] : schema.items()) {
-      if (!is_annotation(key) && key != "enum" && key != "const" && key != "type")
-        fail(where_,
-             {.what = fmt::format("the keyword \"{}\" beside enum or const is not supported", printable(key, 40))});
-    }
-    std::vector<Json> values;
-    if (const Json* list = find(schema, "enum")) values.assign(list->begin(), list->end());
-    if (const Json* one = find(schema, "const")) {
-      if (find(schema, "enum"))
-        std::erase_if(values, [&](const Json& v) { return !same_value(v, *one); });
-      else
-        values = {*one};
-    }
-    if (find(schema, "type")) {
-      const std::vector<std::string> types = types_of(schema);
-      std::erase_if(values, [&](const Json& v) {
-        return std::none_of(types.begin(), types.end(), [&](const std::string& type) { return has_type(v, type); });
-      });
-    }
-    return values;
-  }
+  std::vector<Json> values_of(const Json& schema) const { return listed_values(schema, where_); }
   StateId constants(const Json& schema, StateId next) {
     std::vector<std::string> texts;
     for (const Json& v : values_of(schema)) texts.push_back(io::dumped(v));
@@ -234,12 +159,12 @@ class SchemaCompiler {
   // Of pattern or format, with the length within its bounds; nullopt: any text.
   std::optional<Regex> regex_of(const Json& schema) const {
     std::string pattern;
-    if (const Json* format = find(schema, "format")) pattern = pattern_of(*format);
-    if (const Json* given = find(schema, "pattern")) {
+    if (const Json* format = keyword_in(schema, "format")) pattern = format_pattern(*format, where_);
+    if (const Json* given = keyword_in(schema, "pattern")) {
       if (!pattern.empty())
         fail(where_,
              {.what = "pattern and format of one string are not supported", .got = printable(io::dumped(*given), 80)});
-      pattern = *given == kDecimalPattern ? kDecimalInstead : given->get_ref<const std::string&>();
+      pattern = enforced_pattern(*given);
     } else if (pattern.empty()) {
       return std::nullopt;
     }
@@ -257,26 +182,10 @@ class SchemaCompiler {
     return regex;
   }
 
-  // What JSON Schema does not define says nothing about the text.
-  std::string pattern_of(const std::string& format) const {
-    constexpr std::string_view kDefined[] = {"idn-email",     "idn-hostname", "iri",
-                                             "iri-reference", "json-pointer", "relative-json-pointer",
-                                             "uri-reference", "uri-template", "regex"};
-    const auto at =
-        std::find_if(std::begin(kFormats), std::end(kFormats), [&](const Format& f) { return f.name == format; });
-    if (at != std::end(kFormats)) return std::string(at->pattern);
-    if (std::ranges::find(kDefined, format) == std::end(kDefined)) return "";
-    std::string names;
-    for (const Format& f : kFormats) names += fmt::format("{}{}", names.empty() ? "" : ", ", f.name);
-    fail(where_, {.what = "a value of the keyword \"format\" is not supported",
-                  .got = printable(format, 60),
-                  .expected = names});
-  }
-
   StateId number_of(const Json& schema, bool integer, StateId next) {
     NumberBounds bounds{.integer = integer};
     const auto read = [&](const char* key) -> std::optional<Decimal> {
-      const Json* value = find(schema, key);
+      const Json* value = keyword_in(schema, key);
       if (!value) return std::nullopt;
       const auto decimal = decimal_of(io::dumped(*value));
       if (!decimal)
@@ -300,18 +209,18 @@ class SchemaCompiler {
   }
 
   StateId array(const Json& schema, StateId next, int depth) {
-    const Json none = Json::array(), *given = find(schema, "prefixItems");
+    const Json none = Json::array(), *given = keyword_in(schema, "prefixItems");
     const Json& prefix = given ? *given : none;
     const auto fixed = std::ssize(prefix);
     const int64_t min = count(schema, "minItems", 0);
     int64_t max = count(schema, "maxItems", kUnbounded);
-    const Json* items = find(schema, "items");
+    const Json* items = keyword_in(schema, "items");
     // Beyond the prefix only where it is asked for.
     if ((items && *items == false) || (!items && fixed > 0 && min <= fixed))
       max = max < 0 ? fixed : std::min(max, fixed);
     const Json one = items ? *items : Json(true);
     const auto element = [&](StateId after) { return value(one, after, depth + 1); };
-    const Json* unique = find(schema, "uniqueItems");
+    const Json* unique = keyword_in(schema, "uniqueItems");
     if (unique && *unique == true && (max < 0 || max > 1)) return unique_items(one, fixed, min, max, next);
     if (fixed == 0) return text_.list('[', ']', min, max, element, next);
     const StateId end = text_.close(']', next);
@@ -333,13 +242,14 @@ class SchemaCompiler {
     return min == 0 ? b_.any_of({after, text_.empty('[', ']', next)}) : after;
   }
 
-  // The texts of all values of a schema that has few; nullopt: it has others.
+  // The texts of all values of a schema that has few; nullopt: it has others, or too many.
   std::optional<std::vector<std::string>> finite_texts(const Json& schema) {
     std::vector<Json> found;
     for (const Json& one : merger_.alternatives(schema)) {
+      if (one == false) continue;
       if (!one.is_object()) return std::nullopt;
       std::vector<Json> values;
-      if (find(one, "enum") || find(one, "const")) {
+      if (keyword_in(one, "enum") || keyword_in(one, "const")) {
         values = values_of(one);
       } else {
         for (const std::string& type : types_of(one)) {
@@ -351,6 +261,7 @@ class SchemaCompiler {
       for (const Json& v : values) {
         const auto same = [&](const Json& other) { return same_value(v, other); };
         if (std::ranges::none_of(found, same)) found.push_back(v);
+        if (found.size() > kUniqueMax) return std::nullopt;
       }
     }
     std::vector<std::string> out;
@@ -361,9 +272,8 @@ class SchemaCompiler {
   // Elements that differ, of those few: each once, in the schema's order. `rest[c]` follows c elements out of the
   // values before those that are left.
   StateId unique_items(const Json& items, int64_t fixed, int64_t min, int64_t max, StateId next) {
-    constexpr size_t kUniqueMax = 64;
     const auto texts = fixed == 0 ? finite_texts(items) : std::nullopt;
-    if (!texts || texts->size() > kUniqueMax)
+    if (!texts)
       fail(where_, {.what = fmt::format("the keyword \"uniqueItems\" is supported for items of at most {} enum, const, "
                                         "boolean and null values only",
                                         kUniqueMax),
@@ -393,12 +303,12 @@ class SchemaCompiler {
   std::vector<Property> properties_of(const Json& schema) const {
     std::vector<Property> out;
     std::vector<std::string> required;
-    if (const Json* names = find(schema, "required")) required = *names;
-    if (const Json* properties = find(schema, "properties")) {
+    if (const Json* names = keyword_in(schema, "required")) required = *names;
+    if (const Json* properties = keyword_in(schema, "properties")) {
       for (const auto& [name, inside] : properties->items())
         out.push_back({name, inside, std::find(required.begin(), required.end(), name) != required.end()});
     }
-    const Json* additional = find(schema, "additionalProperties");
+    const Json* additional = keyword_in(schema, "additionalProperties");
     for (const std::string& name : required) {
       const bool known = std::any_of(out.begin(), out.end(), [&](const Property& p) { return p.name == name; });
       if (!known) out.push_back({name, additional ? *additional : Json(true), true});
@@ -408,10 +318,10 @@ class SchemaCompiler {
 
   StateId object(const Json& schema, StateId next, int depth) {
     const std::vector<Property> properties = properties_of(schema);
-    const Json* additional = find(schema, "additionalProperties");
-    const bool more = additional ? *additional != false : !find(schema, "properties");
+    const Json* additional = keyword_in(schema, "additionalProperties");
+    const bool more = additional ? *additional != false : !keyword_in(schema, "properties");
     const int64_t min = count(schema, "minProperties", 0), max = count(schema, "maxProperties", kUnbounded);
-    const Json* names = find(schema, "propertyNames");
+    const Json* names = keyword_in(schema, "propertyNames");
     // Keys may be written twice, so that no number of them is enough; beside properties, what holds anyhow is allowed.
     const auto always = std::ranges::count_if(properties, &Property::required);
     const auto refuse = [&](const char* keyword, const char* why) {
@@ -471,7 +381,7 @@ class SchemaCompiler {
     for (const Json& one : merger_.alternatives(p.schema)) {
       if (one == false) continue;
       const std::vector<std::string> types = one == true ? std::vector<std::string>{"any"} : types_of(one);
-      if (find(one, "enum") || find(one, "const")) {
+      if (keyword_in(one, "enum") || keyword_in(one, "const")) {
         std::vector<std::string> texts;
         for (const Json& v : values_of(one)) texts.push_back(xml_constant(p.name, v, optional));
         ways.push_back(b_.literals(texts, next));
@@ -481,7 +391,7 @@ class SchemaCompiler {
       if (std::ranges::find(types, "string") == types.end() && types[0] != "any") continue;
       if (const auto regex = regex_of(one)) {
         ways.push_back(xml_regex(p.name, *regex, special, optional, next));
-      } else if (find(one, "minLength") || find(one, "maxLength")) {
+      } else if (keyword_in(one, "minLength") || keyword_in(one, "maxLength")) {
         const CharSet plain = intersection(complement(special), {{' ', kCharMax}});
         const RuleId any = b_.rule(character(b_, plain, Spelling::plain, b_.done()));
         ways.push_back(b_.repeat(any, count(one, "minLength", 0), count(one, "maxLength", kUnbounded), next));

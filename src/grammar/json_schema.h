@@ -4,9 +4,9 @@
 // Enforced: type, enum, const, properties, required, additionalProperties, propertyNames, minProperties and
 // maxProperties (of objects without `properties`), patternProperties (of one pattern, without other keys), items,
 // prefixItems, minItems, maxItems, minLength, maxLength, pattern (grammar/regex.h), format, minimum, maximum,
-// exclusiveMinimum, exclusiveMaximum, multipleOf, anyOf, allOf, $ref into the schema itself. oneOf is read as anyOf:
-// that only one of its alternatives holds is not checked. Ignored: title, description, default, examples, discriminator
-// and other annotations. Anything else is an Error that names the keyword and its place.
+// exclusiveMinimum, exclusiveMaximum, multipleOf, anyOf, oneOf (one_of.h), allOf, $ref into the schema itself. Ignored:
+// title, description, default, examples, discriminator and other annotations, but where a $ref leads into them. Any
+// other keyword is an Error that names it and its place.
 //
 // The texts are a subset of the valid ones, chosen so that models write well: properties come in the schema's order,
 // objects with `properties` have others only where additionalProperties is given, a pattern describes the whole string,

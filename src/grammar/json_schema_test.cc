@@ -194,6 +194,135 @@ TEST(JsonSchema, CombinedAndRecursive) {
        {R"({"title": "any"})", {"1", "[]"}, {"x"}}});
 }
 
+TEST(JsonSchema, CombinedArraysAndLists) {
+  expect_cases(
+      {{R"({"allOf": [{"type": "array", "prefixItems": [{"type": "integer"}, {}], "minItems": 2, "maxItems": 3}, {"items": {"type": ["integer", "boolean"]}}]})",
+        {"[1,2]", "[1,true]", "[1,true,3]"},
+        {"[true,1]", R"([1,"a"])", R"([1,true,"a"])"}},
+       {R"({"allOf": [{"type": "array", "prefixItems": [{"type": "integer"}]}, {"prefixItems": [{"minimum": 5}, {"type": "null"}], "minItems": 2}]})",
+        {"[5,null]"},
+        {"[4,null]", "[5,1]"}},
+       {R"({"allOf": [{"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "string"}, "minItems": 3, "maxItems": 3}, {"prefixItems": [true, {"maxLength": 1}]}]})",
+        {R"([1,"a","bb"])"},
+        {R"([1,"aa","b"])", R"([1,1,"b"])"}},
+       {R"({"allOf": [{"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": true}, {"uniqueItems": false}]})",
+        {"[1,2]"},
+        {"[1,1]"}},
+       {R"({"anyOf": [{"allOf": [{"const": 1}, {"const": 2}]}, {"const": 3}]})", {"3"}, {"1", "2"}},
+       {R"({"allOf": [{"const": 1}, {"const": 1.0}]})", {"1"}, {"2"}},
+       {R"({"type": "array", "uniqueItems": true, "items": {"anyOf": [{"allOf": [{"const": 1}, {"const": 2}]}, {"const": 3}]}})",
+        {"[3]", "[]"},
+        {"[1]"}},
+       {R"({"enum": ["a", "bb", "ä", 1, null], "minLength": 2})", {R"("bb")", "1", "null"}, {R"("a")", R"("ä")"}},
+       {R"({"enum": ["a1", "b", "a22"], "pattern": "^a\\d{1,2}$"})", {R"("a1")", R"("a22")"}, {R"("b")"}},
+       {R"({"enum": ["2024-01-01", "today"], "format": "date"})", {R"("2024-01-01")"}, {R"("today")"}},
+       {R"({"enum": [1, 2.5, 7, 9, "x"], "exclusiveMinimum": 1, "maximum": 7, "multipleOf": 0.5})",
+        {"2.5", "7", R"("x")"},
+        {"1", "9"}},
+       {R"({"enum": [[1], [1, 2], {"k": 1}], "minItems": 2, "required": ["k"]})", {"[1,2]", R"({"k":1})"}, {"[1]"}},
+       {R"({"allOf": [{"enum": ["a", "bb"]}, {"type": "string", "maxLength": 1}]})", {R"("a")"}, {R"("bb")"}}});
+}
+
+// No text of one alternative may satisfy another, and no alternative is lost.
+TEST(JsonSchema, AlternativesThatExcludeEachOther) {
+  expect_cases(
+      {{R"({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})",
+        {R"("a")", R"(["a"])", "[]"},
+        {"1"}},
+       {R"({"oneOf": [{"enum": [1, 2]}, {"const": 3}, {"type": "integer", "minimum": 4}]})", {"1", "3", "4"}, {"0"}},
+       {R"({"oneOf": [{"type": "string", "maxLength": 1}, {"type": "string", "minLength": 2}]})",
+        {R"("a")", R"("ab")"},
+        {}},
+       {R"({"oneOf": [{"type": "string", "pattern": "a+"}, {"type": "string", "pattern": "b+"}]})",
+        {R"("a")", R"("b")"},
+        {}},
+       // A property tells them apart: required in one of them, or else it is written.
+       {R"({"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}], "$defs": {"a": {"type": "object", "properties": {"k": {"const": "a"}, "x": {}}, "required": ["k"]}, "b": {"type": "object", "properties": {"k": {"const": "b"}, "x": {}}, "required": ["k"]}}})",
+        {R"({"k":"a"})", R"({"k":"b","x":1})"},
+        {R"({"k":"c"})", "{}"}},
+       {R"({"oneOf": [{"type": "object", "properties": {"k": {"const": "a", "default": "a"}, "x": {"type": "null"}}}, {"type": "object", "properties": {"k": {"const": "b"}, "x": {"type": "null"}}}]})",
+        {R"({"k":"a"})", R"({"k":"b","x":null})"},
+        {"{}", R"({"x":null})"}},
+       {R"({"oneOf": [{"type": "object", "properties": {"k": {"type": "object", "properties": {"t": {"enum": ["a", "b"]}}, "required": ["t"]}}, "required": ["k"]}, {"type": "object", "properties": {"k": {"type": "object", "properties": {"t": {"const": "c"}}, "required": ["t"]}}, "required": ["k"]}]})",
+        {R"({"k":{"t":"b"}})", R"({"k":{"t":"c"}})"},
+        {"{}"}},
+       // Exactly one of two properties.
+       {R"({"type": "object", "properties": {"a": {"type": "null"}, "b": {"type": "null"}, "c": {"type": "null"}}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]})",
+        {R"({"a":null})", R"({"b":null})", R"({"a":null,"c":null})"},
+        {R"({"a":null,"b":null})", "{}", R"({"c":null})"}},
+       {R"({"oneOf": [{"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": false}, {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a", "b"]}]})",
+        {R"({"a":1})", R"({"a":1,"b":1})"},
+        {"{}"}},
+       {R"({"oneOf": [{"type": "array", "items": {"type": "string"}}, {"type": "array", "items": {"type": "number"}}]})",
+        {R"(["a"])", "[1,2]"},
+        {"[]", R"(["a",1])"}}});
+}
+
+TEST(JsonSchema, RefusesAlternativesThatOverlap) {
+  for (const char* list :
+       {R"([{"type": "integer"}, {"type": "number"}])", R"([{"enum": [1, 2]}, {"enum": [2.0, 3]}])",
+        R"([{"type": "integer", "maximum": 5}, {"type": "number", "minimum": 5}])",
+        R"([{"type": "string"}, {"const": "a"}])",
+        R"([{"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"b": {}}}])",
+        R"([{"type": "object"}, {"type": "object", "properties": {"b": {}}, "required": ["b"]}])",
+        R"([{"type": "null"}, true])"}) {
+    const std::string schema = std::string(R"({"oneOf": )") + list + "}";
+    const std::string inside =
+        R"({"title": "t", "type": ["integer", "number", "string", "object", "null"], "oneOf": )" + std::string(list) +
+        "}";
+    for (const std::string& one : {schema, inside}) {
+      const std::string error = support::error_of([&] { (void)schema_of(one); });
+      EXPECT_NE(error.find("of a oneOf hold for the same values"), std::string::npos) << one << "\n" << error;
+    }
+  }
+}
+
+// A $ref may lead where no keyword does. What it finds there is checked as all else, and counts.
+TEST(JsonSchema, ChecksWhatOnlyAReferenceLeadsTo) {
+  const auto says = [](const std::string& schema) { return support::error_of([&] { (void)schema_of(schema); }); };
+  std::string deep = R"({"type": "null"})", many = R"({"prefixItems": [true)";
+  for (int i = 0; i < 70; ++i) deep = R"({"items": )" + deep + "}";
+  for (int i = 0; i < 10'000; ++i) many += ", true";
+  for (const auto& [schema, part] : std::vector<std::pair<std::string, const char*>>{
+           {R"({"$ref": "#/default", "default": {"type": "integer", "multipleOf": 0}})", "/default/multipleOf"},
+           {R"({"$ref": "#/default", "default": {"type": 5}})", "no such type at /default/type"},
+           {R"({"$ref": "#/default", "default": {"type": "string", "minLength": "a"}})", "/default/minLength"},
+           {R"({"$ref": "#/default", "default": {"type": "array", "minItems": 1e300}})", "/default/minItems"},
+           {R"({"$ref": "#/x-defs/A", "x-defs": {"A": {"type": "string", "contains": 5}}})",
+            "\"contains\" at /x-defs/A/contains"},
+           {R"({"$ref": "#/const", "const": {"not": {}}})", "\"not\" at /const/not"},
+           {R"({"$ref": "#/enum/1", "enum": [1, {"not": {}}]})", "\"not\" at /enum/1/not"},
+           {R"({"$ref": "#/examples/0", "examples": [{"$ref": "#/examples/1"}, {"not": {}}]})", "/examples/1/not"},
+           {R"({"$ref": "#/default", "default": )" + deep + "}", "nests deeper"},
+           {R"({"items": {"$ref": "#/default"}, "default": )" + many + "]}}", "more than 10000 values"}})
+    EXPECT_NE(says(schema).find(part), std::string::npos) << schema.substr(0, 100) << "\n" << says(schema);
+  expect_cases({{R"({"$ref": "#/x-defs/A", "x-defs": {"A": {"type": "array", "items": {"$ref": "#/x-defs/A"}}}})",
+                 {"[[]]"},
+                 {"1"}}});
+}
+
+// What a small schema can ask for is bounded, whichever way it grows.
+TEST(JsonSchema, BoundsWhatASchemaTakes) {
+  const auto says = [](const std::string& schema) { return support::error_of([&] { (void)schema_of(schema); }); };
+  const auto list = [](int n, const std::string& one) {
+    std::string out = "[" + one;
+    for (int i = 1; i < n; ++i) out += ", " + one;
+    return out + "]";
+  };
+  EXPECT_NE(says(R"({"const": )" + list(10'000, "0") + "}").find("more than 10000 values"), std::string::npos);
+  EXPECT_NE(says(R"({"enum": [)" + list(10'000, "0") + "]}").find("more than 10000 values"), std::string::npos);
+  EXPECT_NE(
+      says(R"({"const": )" + list(9'000, "0") + R"(, "anyOf": )" + list(256, "true") + "}").find("combines too many"),
+      std::string::npos);
+  EXPECT_NE(says(R"({"const": ")" + std::string(380'000, 'a') + "\"}").find("too large"), std::string::npos);
+  EXPECT_NE(says(R"({"enum": [1, ")" + std::string(380'000, 'a') + "\"]}").find("too large"), std::string::npos);
+  std::string properties = R"({"z": true)";
+  for (int i = 0; i < 900; ++i) properties += ", \"p" + std::to_string(i) + "\": {\"type\": \"null\"}";
+  const std::string wide =
+      R"({"properties": )" + properties + R"(}, "allOf": )" + list(900, R"({"properties": {"z": true}})") + "}";
+  EXPECT_TRUE(matches(schema_of(wide), R"({"z":1})"));
+}
+
 TEST(JsonSchema, NamesWhatItDoesNotSupport) {
   using support::error_of;
   const auto says = [](const char* schema) { return error_of([&] { (void)schema_of(schema); }); };
@@ -227,7 +356,10 @@ TEST(JsonSchema, NamesWhatItDoesNotSupport) {
            {R"({"$ref": "#/nowhere"})", "$ref"},
            {R"({"$ref": "http://x"})", "$ref"},
            {R"({"enum": []})", "/enum"},
-           {R"({"enum": ["a"], "pattern": "b"})", "pattern"},
+           {R"({"enum": ["a"], "pattern": "b"})", "no text satisfies"},
+           {R"({"enum": ["a", [1]], "items": {}})", "\"items\" beside an enum or const of arrays"},
+           {R"({"const": {"a": 1}, "properties": {"a": {}}})", "\"properties\" beside an enum or const of objects"},
+           {R"({"allOf": [{"const": 1}, {"const": 2}]})", "no text satisfies"},
            {R"({"type": "integer", "minimum": 5, "maximum": 3})", "no text satisfies"},
            {R"({"type": "integer", "minimum": 5, "exclusiveMaximum": 6, "multipleOf": 10})", "no text satisfies"},
            {R"({"$ref": "#"})", "no text satisfies"},

@@ -263,6 +263,8 @@ std::optional<Decimal> decimal_of(std::string_view text) {
 }
 
 StateId number(Builder& b, const NumberBounds& bounds, std::string_view where, StateId next) {
+  if (bounds.multiple && bounds.multiple->digits <= 0)
+    fail(where, {.what = "multipleOf is not supported with this value", .expected = "a number above 0"});
   if (!bounds.min && !bounds.max && !bounds.multiple) return any_number(b, bounds.integer, next);
   if (const auto& step = bounds.multiple; step && step->scale > 0) {
     int64_t fives = 1;

@@ -27,7 +27,8 @@ struct NumberBounds {
   bool min_exclusive = false, max_exclusive = false;
   bool integer = false;
 };
-// Error, beginning with `where`, for a multiple that cannot be enforced (more than 1,000 steps of its last digit).
+// Error, beginning with `where`, for a multiple that cannot be enforced (zero, below it, or more than 1,000 steps of
+// its last digit).
 //
 // Validators divide doubles: 0.3 is not a multiple of 0.1 for them, since 0.3 / 0.1 is not whole. Of a multiple that no
 // double holds, those are allowed whose quotient is whole among the 10,000 next to zero on either side, and beyond them

@@ -12,7 +12,8 @@
 namespace braid::grammar {
 namespace {
 
-// A schema of 10,000 values has some 100,000 states; this bounds the memory of hostile ones to tens of MB.
+// States, edges and targets together; a schema of 10,000 values has some 100,000 states. This bounds a hostile program
+// to some 15 MB with the costs of its states, and texts that are sorted into a tree to as much again for a moment.
 constexpr size_t kProgramMax = 400'000;
 
 // Which rules have the empty text: the least fixed point, by passes over all states until nothing changes.
@@ -50,7 +51,8 @@ std::vector<bool> nullable_rules(const Program& p) {
 }  // namespace
 
 void Builder::too_large() const {
-  fail(where_, {.what = "the constraint is too large", .expected = fmt::format("at most {} states", kProgramMax)});
+  fail(where_, {.what = "the constraint is too large",
+                .expected = fmt::format("at most {} states, edges and targets", kProgramMax)});
 }
 
 StateId Builder::add(State state) {
@@ -82,6 +84,10 @@ StateId Builder::tag(std::string_view text, StateId next) {
 }
 
 StateId Builder::literals(const std::vector<std::string>& texts, StateId next) {
+  if (texts.size() == 1) {
+    if (2 * texts[0].size() > kProgramMax) too_large();  // a state and an edge for each byte
+    return literal(texts[0], next);
+  }
   struct Node {
     std::map<uint8_t, size_t> children{};
     bool ends = false;
@@ -93,7 +99,7 @@ StateId Builder::literals(const std::vector<std::string>& texts, StateId next) {
       const auto [child, is_new] = nodes[at].children.try_emplace(static_cast<uint8_t>(ch), nodes.size());
       at = child->second;
       if (is_new) nodes.emplace_back();
-      if (nodes.size() > kProgramMax) too_large();
+      if (2 * nodes.size() > kProgramMax) too_large();
     }
     nodes[at].ends = true;
   }

@@ -20,6 +20,30 @@ constexpr int64_t kCountMax = 1'000'000;
 const CharSet kDigits = {{'0', '9'}};
 const CharSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const CharSet kSpace = {{'\t', '\r'}, {' ', ' '}};
+
+// Some validators take the classes as ASCII, as JavaScript does but for spaces, others as Unicode: what is written is a
+// digit for all of them, or for none.
+CharSet widest(char letter) {
+  const bool digits = letter == 'd', space = letter == 's';
+  CharSet out = digits ? kDigits : space ? CharSet{{'\t', '\r'}, {0x1c, ' '}, {0x85, 0x85}, {0xfeff, 0xfeff}} : kWord;
+  for (const char* name : {"Nd", "Z", "L", "M", "N", "Pc"}) {
+    const bool here = std::string_view(name) == "Nd"  ? digits
+                      : std::string_view(name) == "Z" ? space
+                                                      : !digits && !space;
+    if (!here) continue;
+    const CharSet more = category(name).value_or(CharSet{});
+    out.insert(out.end(), more.begin(), more.end());
+  }
+  return normalized(std::move(out));
+}
+// \d \w \s and, in capitals, what is none of them. Inside a negated class the widest set is what makes it narrow.
+CharSet class_of(char letter, bool in_negated) {
+  const bool capital = letter < 'a';
+  const char small = capital ? static_cast<char>(letter - 'A' + 'a') : letter;
+  const CharSet set = capital != in_negated ? widest(small) : small == 'd' ? kDigits : small == 's' ? kSpace : kWord;
+  return capital ? complement(set) : set;
+}
+
 const CharSet kNoNewline = {{0, '\n' - 1}, {'\n' + 1, kCharMax}};
 
 int64_t product(int64_t a, int64_t b) {
@@ -165,23 +189,18 @@ class RegexParser {
     return *std::move(set);
   }
   // After the backslash's place: one character, or a class.
-  CharSet escape() {
+  CharSet escape(bool in_negated = false) {
     ++at_;
     if (!more()) refuse("a backslash at its end");
     const char32_t ch = literal();
     switch (ch) {
       case 'd':
-        return kDigits;
       case 'D':
-        return complement(kDigits);
       case 'w':
-        return kWord;
       case 'W':
-        return complement(kWord);
       case 's':
-        return kSpace;
       case 'S':
-        return complement(kSpace);
+        return class_of(static_cast<char>(ch), in_negated);
       case 'p':
         return property();
       case 'P':
@@ -200,9 +219,9 @@ class RegexParser {
     if (letter) refuse(fmt::format("the escape \\{}, which is not supported,", static_cast<char>(ch)));
     return {{ch, ch}};
   }
-  CharSet class_item() {
+  CharSet class_item(bool in_negated) {
     if (text_[at_] == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] == 'b') return at_ += 2, CharSet{{'\b', '\b'}};
-    if (text_[at_] == '\\') return escape();
+    if (text_[at_] == '\\') return escape(in_negated);
     const char32_t ch = literal();
     return {{ch, ch}};
   }
@@ -212,11 +231,11 @@ class RegexParser {
     bool first = true;
     while (more() && (text_[at_] != ']' || first)) {
       first = false;
-      CharSet item = class_item();
+      CharSet item = class_item(negated);
       const auto single = [](const CharSet& s) { return s.size() == 1 && s[0].first == s[0].last; };
       if (single(item) && at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']') {
         ++at_;
-        const CharSet last = class_item();
+        const CharSet last = class_item(negated);
         if (!single(last) || last[0].first < item[0].first) refuse("a bad range in a class");
         item[0].last = last[0].first;
       }
@@ -255,6 +274,55 @@ StateId Regex::compile(Builder& b, Spelling spelling, int32_t id, StateId next) 
   }
   if (node.min == 0 && node.max == 1) return b.any_of({compile(b, spelling, node.children[0], next), next});
   return b.repeat(b.rule(compile(b, spelling, node.children[0], b.done())), node.min, node.max, next);
+}
+
+bool Regex::matches(std::string_view text, int64_t& steps) const {
+  std::vector<bool> begins(text.size() + 1);
+  begins[0] = true;
+  const std::vector<bool> ends = ends_after(text, static_cast<int32_t>(nodes_.size()) - 1, begins, steps);
+  return ends.back() && steps > 0;
+}
+
+// The places in the text that a node leads to from any of some others. A node that may be empty leads to those as well,
+// so that repeating it ends when there are no new ones.
+std::vector<bool> Regex::ends_after(std::string_view text, int32_t id, const std::vector<bool>& begins,
+                                    int64_t& steps) const {
+  const Node& node = nodes_[static_cast<size_t>(id)];
+  std::vector<bool> out(begins.size());
+  if ((steps -= std::ssize(begins)) <= 0) return out;
+  const auto add = [&out](const std::vector<bool>& more) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = out[i] || more[i];
+  };
+  switch (node.kind) {
+    case Node::Kind::set:
+      for (size_t i = 0; i < text.size(); ++i) {
+        if (!begins[i]) continue;
+        const sys::Utf8Step step = sys::utf8_step(text, i);
+        const auto after = std::ranges::upper_bound(node.set, step.value, {}, &CharRange::first);
+        if (after != node.set.begin() && step.value <= (after - 1)->last) out[i + step.length] = true;
+      }
+      return out;
+    case Node::Kind::sequence:
+      out = begins;
+      for (const int32_t child : node.children) out = ends_after(text, child, out, steps);
+      return out;
+    case Node::Kind::choice:
+      for (const int32_t child : node.children) add(ends_after(text, child, begins, steps));
+      return out;
+    case Node::Kind::repeat:
+      break;
+  }
+  std::vector<bool> at = begins;
+  for (int64_t i = 0; node.max < 0 || i <= node.max; ++i) {
+    if (i >= node.min) add(at);
+    std::vector<bool> next = ends_after(text, node.children[0], at, steps);
+    if (next == at || std::ranges::find(next, true) == next.end()) {
+      if (next == at) add(at);
+      break;
+    }
+    at = std::move(next);
+  }
+  return out;
 }
 
 Regex::Lengths Regex::lengths() const {

@@ -1,9 +1,10 @@
 // Regular expressions as programs. The subset: literals, `.` (any character but a newline), classes with ranges,
 // negation and \d \w \s, groups (capturing or not), `|`, ? * + {m} {m,} {m,n} (lazy forms mean the same), the escapes
 // \d \D \w \W \s \S \n \r \t \f \v \0 \xHH \uHHHH and escaped punctuation, \p{Lu} \P{L} for general categories of
-// Unicode. \d, \w and \s are ASCII. The whole text has to match, so anchors change nothing: ^ at the beginning and $ at
-// the end of the expression or of an alternative are read over. There is no backtracking, and bounded repetitions are
-// counted, not unrolled: nested ones cost linear time.
+// Unicode. \d, \w and \s are ASCII, and what \D, \W and \S or a negated class leaves has none of Unicode's digits, word
+// characters or spaces: the texts match whatever a validator takes the classes for. The whole text has to match, so
+// anchors change nothing: ^ at the beginning and $ at the end of the expression or of an alternative are read over.
+// There is no backtracking, and bounded repetitions are counted, not unrolled: nested ones cost linear time.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,6 +23,9 @@ class Regex {
   static Regex parse(std::string_view pattern, std::string_view where);
   // A text of the expression, then `next`.
   StateId compile(Builder& b, Spelling spelling, StateId next) const;
+
+  // Whether a text is one of them. Counts down `steps`, and at none says false.
+  bool matches(std::string_view text, int64_t& steps) const;
 
   // Of its texts, in characters; max kUnbounded: without an end.
   struct Lengths {
@@ -44,6 +48,8 @@ class Regex {
     int64_t min = 0, max = kUnbounded;  // of a repetition
   };
   StateId compile(Builder& b, Spelling spelling, int32_t node, StateId next) const;
+  std::vector<bool> ends_after(std::string_view text, int32_t node, const std::vector<bool>& begins,
+                               int64_t& steps) const;
 
   std::vector<Node> nodes_;  // children before their parents; the last is the whole
 };

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "io/ordered_json.h"
+#include "io/schema_types.h"
 #include "sys/error.h"
 
 namespace braid::grammar {
@@ -83,8 +88,21 @@ class Checker {
  public:
   explicit Checker(std::string_view where) : where_(where) {}
 
+  // A $ref may lead to what no keyword does: into an annotation, an enum, or what is ignored.
+  void whole(const Json& root) {
+    schema(root, "", 0);
+    while (!references_.empty()) {
+      const std::string reference = std::move(references_.back());
+      references_.pop_back();
+      const Json* target = io::schema_at(root, reference);  // null: the compiler refuses it where it is needed
+      if (target && !seen_.contains(target)) schema(*target, reference.substr(1), 0);
+    }
+  }
+
+ private:
   void schema(const Json& s, const std::string& at, int depth) {
     count(depth, at);
+    seen_.insert(&s);
     if (s.is_boolean()) return;
     if (!s.is_object()) refuse("a schema is neither an object nor true or false", at, s, "an object");
     for (const auto& [name, value] : s.items()) {
@@ -100,7 +118,6 @@ class Checker {
     }
   }
 
- private:
   [[noreturn]] void refuse(std::string_view what, const std::string& at, const Json& value,
                            std::string expected) const {
     fail(where_, {.what = fmt::format("{} at {}", what, at.empty() ? "the root" : printable(at)),
@@ -112,11 +129,17 @@ class Checker {
     if (depth > kSchemaDepthMax)
       fail(where_, {.what = fmt::format("the schema nests deeper than {} at {}", kSchemaDepthMax, printable(at, 80))});
   }
+  void count_all(const Json& value, const std::string& at, int depth) {
+    count(depth, at);
+    if (!value.is_structured()) return;
+    for (const Json& one : value) count_all(one, at, depth + 1);
+  }
   void keyword(const Keyword& k, const Json& value, const std::string& at, int depth) {
     switch (k.kind) {
       case Kind::annotation:
-      case Kind::anything:
         return;
+      case Kind::anything:
+        return count_all(value, at, depth);
       case Kind::schema:
         return schema(value, at, depth + 1);
       case Kind::schemas:
@@ -141,6 +164,9 @@ class Checker {
         return;
       case Kind::text:
         if (!value.is_string()) refuse("no text", at, value, "a string");
+        if (const auto& text = value.get_ref<const std::string&>();
+            k.name == "$ref" && references_known_.insert(text).second)
+          references_.push_back(text);
         return;
       case Kind::names:
         if (!value.is_array() || !std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_string(); }))
@@ -154,7 +180,7 @@ class Checker {
         return;
       case Kind::list:
         if (!value.is_array() || value.empty()) refuse("no list of values", at, value, "one or more values");
-        for (size_t i = 0; i < value.size(); ++i) count(0, at);
+        for (const Json& one : value) count_all(one, at, depth);
         return;
       case Kind::flag:
         if (!value.is_boolean()) refuse("neither true nor false", at, value, "true or false");
@@ -164,6 +190,9 @@ class Checker {
 
   std::string_view where_;
   int64_t values_ = 0;
+  std::unordered_set<const Json*> seen_;
+  std::set<std::string> references_known_;
+  std::vector<std::string> references_;  // not followed yet
 };
 
 }  // namespace
@@ -186,6 +215,6 @@ bool is_annotation(std::string_view keyword) {
   return !known || known->kind == Kind::annotation || keyword == "$defs" || keyword == "definitions";
 }
 
-void check_schema(const Json& schema, std::string_view where) { Checker(where).schema(schema, "", 0); }
+void check_schema(const Json& schema, std::string_view where) { Checker(where).whole(schema); }
 
 }  // namespace braid::grammar

@@ -1,4 +1,5 @@
-// A JSON Schema before it is compiled: every keyword is known and has a value of its kind.
+// A JSON Schema before it is compiled: every keyword is known and has a value of its kind, also where only a $ref
+// leads.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

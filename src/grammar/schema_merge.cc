@@ -1,9 +1,13 @@
 #include "grammar/schema_merge.h"
 
 #include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "grammar/schema_check.h"
+#include "grammar/schema_values.h"
 #include "io/ordered_json.h"
 #include "io/schema_types.h"
 #include "sys/error.h"
@@ -15,11 +19,17 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kAlternativesMax = 256;
 constexpr int kMergesMax = 1000, kReferencesMax = 64;
+constexpr int64_t kCopiedMax = 500'000;  // values
+
+bool is_all_of(const Json& s) { return s.is_object() && s.size() == 1 && s.contains("allOf"); }
 
 Json all_of(const Json& a, const Json& b) {
   if (a == true) return b;
   if (b == true || a == b) return a;
-  return {{"allOf", Json::array({a, b})}};
+  if (!is_all_of(a)) return {{"allOf", Json::array({a, b})}};
+  Json out = a;  // flat, however many are combined
+  out["allOf"].push_back(b);
+  return out;
 }
 
 Json types_of(const Json& type) { return type.is_array() ? type : Json::array({type}); }
@@ -41,27 +51,49 @@ Json common_types(const Json& a, const Json& b) {
 }
 
 // `properties` of both, and what additionalProperties of one says of those that only the other has.
-void merge_objects(Json& out, const Json& a, const Json& b) {
-  const Json none = Json::object();
-  const auto part = [&](const Json& s, const char* key, const Json& otherwise) {
-    return s.contains(key) ? s[key] : otherwise;
-  };
-  const Json first = part(a, "properties", none), second = part(b, "properties", none);
-  const Json further_a = part(a, "additionalProperties", true), further_b = part(b, "additionalProperties", true);
-  Json properties = Json::object();
-  for (const auto& [name, schema] : first.items())
-    properties[name] = all_of(schema, second.contains(name) ? second[name] : further_b);
-  for (const auto& [name, schema] : second.items()) {
-    if (!first.contains(name)) properties[name] = all_of(schema, further_a);
+void merge_objects(Json& out, const Json& b) {
+  const Json any = true, none = Json::object();
+  const Json *given = keyword_in(b, "properties"), *restricted = keyword_in(b, "additionalProperties");
+  if (!given && !restricted) return;
+  const Json& second = given ? *given : none;
+  const Json further_a = out.value("additionalProperties", any);
+  const Json& further_b = restricted ? *restricted : any;
+  Json first = Json::object();
+  if (const auto at = out.find("properties"); at != out.end()) first = std::move(*at);
+  std::unordered_map<std::string_view, const Json*> others;
+  for (const auto& item : second.items()) others[item.key()] = &item.value();
+  std::unordered_set<std::string_view> known;
+  for (auto& [name, schema] : first.get_ref<Json::object_t&>()) {
+    known.insert(name);
+    const auto other = others.find(name);
+    const Json& also = other == others.end() ? further_b : *other->second;
+    if (also != true) schema = all_of(schema, also);
   }
-  if (a.contains("properties") || b.contains("properties")) out["properties"] = std::move(properties);
-  if (a.contains("additionalProperties") || b.contains("additionalProperties"))
-    out["additionalProperties"] = all_of(further_a, further_b);
+  std::vector<std::pair<std::string, Json>> added;
+  for (const auto& item : second.items()) {
+    if (!known.contains(item.key())) added.emplace_back(item.key(), all_of(item.value(), further_a));
+  }
+  auto& all = first.get_ref<Json::object_t&>();
+  for (auto& [name, schema] : added) all.emplace_back(name, std::move(schema));  // new names: none is looked for
+  if (given || out.contains("properties")) out["properties"] = std::move(first);
+  if (restricted) out["additionalProperties"] = all_of(further_a, further_b);
+}
+
+// Each element has to satisfy what both say of its place: `items` is of those beyond a schema's own prefixItems.
+void merge_arrays(Json& out, const Json& b) {
+  if (!keyword_in(b, "items") && !keyword_in(b, "prefixItems")) return;
+  const Json any = true, none = Json::array();
+  const Json first = out.value("prefixItems", none), items = out.value("items", any);
+  const Json *prefix = keyword_in(b, "prefixItems"), *further = keyword_in(b, "items");
+  const Json &second = prefix ? *prefix : none, &items_b = further ? *further : any;
+  Json both = Json::array();
+  for (size_t i = 0; i < std::max(first.size(), second.size()); ++i)
+    both.push_back(all_of(i < first.size() ? first[i] : items, i < second.size() ? second[i] : items_b));
+  if (!both.empty()) out["prefixItems"] = std::move(both);
+  if (further || out.contains("items")) out["items"] = all_of(items, items_b);
 }
 
 }  // namespace
-
-bool same_value(const Json& a, const Json& b) { return nlohmann::json(a) == nlohmann::json(b); }
 
 const Json& SchemaMerger::target(const std::string& reference) const {
   const Json* found = io::schema_at(root_, reference);
@@ -72,39 +104,56 @@ const Json& SchemaMerger::target(const std::string& reference) const {
   return *found;
 }
 
-Json SchemaMerger::merged(const Json& a, const Json& b) {
+// Bounds what a small schema may have copied: its size times the number of its alternatives.
+void SchemaMerger::charge(const Json& copied) {
+  copied_ += count_values(copied);
+  if (copied_ > kCopiedMax) fail(where_, {.what = "the schema combines too many others"});
+}
+
+Json SchemaMerger::merged(Json a, const Json& b) {
   if (++merges_ > kMergesMax) fail(where_, {.what = "the schema combines too many others"});
+  charge(b);
   if (a == false || b == false) return false;
   if (a == true) return b;
   if (b == true) return a;
-  Json out = a;
+  Json out = std::move(a);
   for (const auto& [key, value] : b.items()) {
-    if (is_annotation(key) || key == "properties" || key == "additionalProperties") continue;
-    if (!a.contains(key)) {
+    if (is_annotation(key) || key == "properties" || key == "additionalProperties" || key == "items" ||
+        key == "prefixItems")
+      continue;
+    if (!out.contains(key)) {
       out[key] = value;
-    } else if (key == "type") {
-      out[key] = common_types(a[key], value);
+      continue;
+    }
+    Json& here = out[key];
+    if (key == "type") {
+      here = common_types(here, value);
     } else if (key == "required") {
-      for (const Json& name : value) out[key].push_back(name);
-    } else if (key == "items" || key == "propertyNames") {
-      out[key] = all_of(a[key], value);
+      for (const Json& name : value) here.push_back(name);
+    } else if (key == "propertyNames") {
+      here = all_of(here, value);
     } else if (key.starts_with("min") || key == "exclusiveMinimum") {
-      out[key] = std::max(a[key], value);
+      here = std::max(here, value);
     } else if (key.starts_with("max") || key == "exclusiveMaximum") {
-      out[key] = std::min(a[key], value);
+      here = std::min(here, value);
+    } else if (key == "uniqueItems") {
+      here = here == true || value == true;
     } else if (key == "enum") {
-      out[key] = Json::array();
-      for (const Json& one : a[key]) {
-        const auto same = [&](const Json& v) { return same_value(v, one); };
-        if (std::ranges::any_of(value, same)) out[key].push_back(one);
+      const ValueSet others = value_set(value);
+      Json common = Json::array();
+      for (const Json& one : here) {
+        if (others.contains(nlohmann::json(one))) common.push_back(one);
       }
-    } else if (!same_value(a[key], value)) {
+      here = std::move(common);
+    } else if (!same_value(here, value)) {
+      if (key == "const") return false;
       fail(where_, {.what = fmt::format("two values of the keyword \"{}\" are combined, which is not supported",
                                         printable(key, 40)),
-                    .got = printable(io::dumped(a[key]), 60) + " and " + printable(io::dumped(value), 60)});
+                    .got = printable(io::dumped(here), 60) + " and " + printable(io::dumped(value), 60)});
     }
   }
-  merge_objects(out, a, b);
+  merge_objects(out, b);
+  merge_arrays(out, b);
   return out;
 }
 
@@ -130,16 +179,34 @@ void SchemaMerger::name_pattern(Json& schema) const {
   schema["additionalProperties"] = patterns.begin().value();
 }
 
+// Each of `all` with each of `factor`.
+std::vector<Json> SchemaMerger::product(std::vector<Json> all, const std::vector<Json>& factor) {
+  if (all.size() * factor.size() > kAlternativesMax) fail(where_, {.what = "the schema combines too many others"});
+  std::vector<Json> out;
+  if (factor.empty()) return out;
+  for (Json& a : all) {
+    for (size_t i = 0; i + 1 < factor.size(); ++i) {
+      charge(a);
+      out.push_back(merged(a, factor[i]));
+    }
+    out.push_back(merged(std::move(a), factor.back()));
+  }
+  return out;
+}
+
 std::vector<Json> SchemaMerger::alternatives(const Json& schema, int depth) {
   if (depth > kReferencesMax) fail(where_, {.what = "a schema refers to itself without a value in between"});
   if (!schema.is_object()) return {schema};
   Json base = Json::object();
   std::vector<std::vector<Json>> factors;
+  const Json* one_of = nullptr;
   for (const auto& [key, value] : schema.items()) {
     if (key == "$ref") {
       factors.push_back(alternatives(target(value), depth + 1));
     } else if (key == "allOf") {
       for (const Json& one : value) factors.push_back(alternatives(one, depth + 1));
+    } else if (key == "oneOf" && !any_of_) {
+      one_of = &value;
     } else if (key == "anyOf" || key == "oneOf") {
       std::vector<Json> ways;
       for (const Json& one : value) {
@@ -147,18 +214,63 @@ std::vector<Json> SchemaMerger::alternatives(const Json& schema, int depth) {
       }
       factors.push_back(std::move(ways));
     } else if (!is_annotation(key)) {
+      charge(value);
       base[key] = value;
     }
   }
   name_pattern(base);
   std::vector<Json> out{std::move(base)};
-  for (const std::vector<Json>& factor : factors) {
-    if (out.size() * factor.size() > kAlternativesMax) fail(where_, {.what = "the schema combines too many others"});
-    std::vector<Json> product;
-    for (const Json& a : out) {
-      for (const Json& b : factor) product.push_back(merged(a, b));
+  for (const std::vector<Json>& factor : factors) out = product(std::move(out), factor);
+  return one_of ? one_of_them(out, *one_of, depth) : out;
+}
+
+// Alternatives of which one alone may hold, each beside all else that the schema says.
+std::vector<Json> SchemaMerger::one_of_them(const std::vector<Json>& others, const Json& list, int depth) {
+  std::vector<Ways> groups;
+  size_t count = 0;
+  for (const Json& one : list) {
+    for (const Json& way : others) charge(way);
+    groups.push_back(product(others, alternatives(one, depth + 1)));
+    count += groups.back().size();
+    if (count > kAlternativesMax) fail(where_, {.what = "the schema combines too many others"});
+  }
+  const std::vector<Json> further = exclusions(groups, ways_of(), where_);
+  std::vector<Json> out;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (Json& way : groups[i]) out.push_back(further[i] == true ? std::move(way) : merged(std::move(way), further[i]));
+  }
+  return out;
+}
+
+// For comparisons, whose limits are their own: what they cannot tell does not fail the schema.
+WaysOf SchemaMerger::ways_of() {
+  if (!probe_) {
+    probe_ = std::make_unique<SchemaMerger>(root_, where_);
+    probe_->any_of_ = true;
+  }
+  return [this](const Json& schema) -> std::optional<Ways> {
+    try {
+      return probe_->alternatives(schema);
+    } catch (const Error&) {  // too much, or keywords that cannot be combined
+      return std::nullopt;
     }
-    out = std::move(product);
+  };
+}
+
+Json SchemaMerger::exclusive(const Json& list) {
+  const WaysOf of = ways_of();
+  std::vector<Ways> groups;
+  for (const Json& one : list) {
+    std::optional<Ways> ways = of(one);
+    if (!ways) return nullptr;
+    groups.push_back(*std::move(ways));
+  }
+  const std::vector<Json> further = exclusions(groups, of, where_);
+  if (std::ranges::all_of(further, [](const Json& s) { return s == true; })) return nullptr;
+  Json out = Json::array();
+  for (size_t i = 0; i < further.size(); ++i) {
+    charge(list[i]);
+    out.push_back(all_of(list[i], further[i]));
   }
   return out;
 }

@@ -1,15 +1,16 @@
 // Schemas that combine others (allOf, $ref beside further keywords, anyOf beside further keywords) as alternatives that
 // combine none.
 #pragma once
+#include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace braid::grammar {
+#include "grammar/one_of.h"
 
-// As JSON Schema compares values: whatever the order of keys, and 1 is 1.0.
-bool same_value(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
+namespace braid::grammar {
 
 class SchemaMerger {
  public:
@@ -22,14 +23,23 @@ class SchemaMerger {
   // nor has it patternProperties: all its keys are those of the pattern then.
   // Error where that takes too much, or where keywords cannot be combined.
   std::vector<nlohmann::ordered_json> alternatives(const nlohmann::ordered_json& schema, int depth = 0);
+  // The schemas of a oneOf with what keeps each from satisfying another (one_of.h); null: as they are.
+  nlohmann::ordered_json exclusive(const nlohmann::ordered_json& list);
 
  private:
-  nlohmann::ordered_json merged(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
+  void charge(const nlohmann::ordered_json& copied);
+  nlohmann::ordered_json merged(nlohmann::ordered_json a, const nlohmann::ordered_json& b);
+  Ways product(Ways all, const Ways& factor);
+  Ways one_of_them(const Ways& others, const nlohmann::ordered_json& list, int depth);
+  WaysOf ways_of();
   void name_pattern(nlohmann::ordered_json& schema) const;
 
   const nlohmann::ordered_json& root_;
   std::string_view where_;
   int merges_ = 0;
+  int64_t copied_ = 0;
+  bool any_of_ = false;  // reads oneOf as anyOf
+  std::unique_ptr<SchemaMerger> probe_;
 };
 
 }  // namespace braid::grammar

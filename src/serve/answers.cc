@@ -9,10 +9,13 @@ Answers::Answers(Worker& worker, const std::vector<Asked>& asked, RequestRecord&
     : worker_(worker), asked_(asked), record_(record), n_(static_cast<size_t>(asked[0].n)), left_(n_ * asked.size()) {
   replies_.resize(left_);
   over_.resize(left_);
+  waits_.resize(left_);
   tokens_.resize(left_);
+  others_.resize(asked.size());
   record_.answers = true;
   for (const Asked& a : asked) record_.prompt_tokens += std::ssize(a.work.request.prompt);
-  for (size_t prompt = 0; prompt < asked.size(); ++prompt) submit(prompt * n_);
+  for (size_t prompt = 0; prompt < asked.size(); ++prompt) ready_.push_back(prompt * n_);
+  submit_some();
 }
 
 Answers::~Answers() {
@@ -23,8 +26,13 @@ Answers::~Answers() {
 
 void Answers::submit(size_t answer) {
   Work work = work_of(asked_[answer / n_], static_cast<int64_t>(answer % n_));
-  work.request.ordinal = static_cast<int64_t>(answer);
+  work.request.ordinal = waiting_++;
+  waits_[answer] = true;
   replies_[answer] = worker_.submit(std::move(work), bell_);
+}
+
+void Answers::submit_some() {
+  for (; !ready_.empty() && waiting_ < kWaitingMax; ready_.pop_front()) submit(ready_.front());
 }
 
 // For the log. Answers of one prompt beside the first continue from it.
@@ -52,13 +60,19 @@ std::vector<Answers::Update> Answers::wait(std::chrono::milliseconds patience) {
     if (!replies_[i] || over_[i]) continue;
     Reply::News news = replies_[i]->take();
     note(i, news);
-    if (i % n_ == 0 && n_ > 1 && (news.started || news.done) && !replies_[i + 1]) {
-      for (size_t j = i + 1; j < i + n_; ++j) submit(j);
+    if (waits_[i] && (news.admitted || news.done)) {
+      waits_[i] = false;
+      --waiting_;
+    }
+    if (i % n_ == 0 && n_ > 1 && (news.started || news.done) && !others_[i / n_]) {
+      others_[i / n_] = true;  // before the next prompt, whose state may need the room of this one's
+      for (size_t j = i + n_; --j > i;) ready_.push_front(j);
     }
     over_[i] = news.done;
     left_ -= news.done;
     if (!news.silent()) out.push_back({i, std::move(news)});
   }
+  submit_some();
   return out;
 }
 

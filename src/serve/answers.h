@@ -1,7 +1,11 @@
 // The answers to one client's request, while they are being computed: n of every prompt. The first answer of a prompt
-// begins alone; the others follow when it has begun, and continue from the state of the prompt that it left.
+// begins alone; the others follow when it has begun, and continue from the state of the prompt that it left. Only some
+// of a thousand wait for their turn at a time, so that a large request takes no more of the server than a few small
+// ones.
 #pragma once
 #include <chrono>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -34,7 +38,9 @@ class Answers {
   std::vector<const Outcome*> outcomes() const;
 
  private:
+  static constexpr int64_t kWaitingMax = 32;  // enough for the places that become free meanwhile
   void submit(size_t answer);
+  void submit_some();
   void note(size_t answer, const Reply::News& news);
 
   Worker& worker_;
@@ -44,7 +50,10 @@ class Answers {
   size_t n_, left_;
   std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   std::vector<std::shared_ptr<Reply>> replies_;  // null: not begun
-  std::vector<bool> over_;
+  std::deque<size_t> ready_;                     // may be submitted, in this order
+  int64_t waiting_ = 0;                          // submitted and not begun
+  std::vector<bool> over_, waits_;
+  std::vector<bool> others_;     // by prompt: its answers beside the first are ready, or further
   std::vector<int64_t> tokens_;  // of each answer so far
 };
 

@@ -51,7 +51,7 @@ void Connection::begin_request() {
   line_ends_ = 0;
   record_ = {};
   patience_.renew();
-  asked_ = false;
+  asked_ = body_left_ = false;
   chunks_.reset();
 }
 

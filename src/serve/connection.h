@@ -72,6 +72,10 @@ class Connection final : public httplib::Stream {
   // No other request is read: what follows this one in the connection may be the rest of its body.
   void close_after_this() { closing_ = true; }
   bool closing() const { return closing_; }
+  // From here on, until it is taken, bytes of the request's body may be left.
+  void expect_body() { body_left_ = true; }
+  void take_body() { body_left_ = false; }
+  bool expects_body() const { return body_left_; }
   // The body of the request is chunked: reading it fails where its framing is wrong.
   void expect_chunks() { chunks_.emplace(); }
   // Of the request that is being handled.
@@ -106,7 +110,8 @@ class Connection final : public httplib::Stream {
   size_t head_ = 0, body_ = 0;                                  // bytes read of it
   int line_ends_ = 0;                                           // bytes of the empty line that ends the headers
   bool closing_ = false, interim_ = false, asked_ = false;      // asked_: an interim response was sent
-  std::optional<ChunkFraming> chunks_;                          // of a chunked body
+  bool body_left_ = false;
+  std::optional<ChunkFraming> chunks_;  // of a chunked body
   RequestRecord record_;
 };
 

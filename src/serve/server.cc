@@ -10,6 +10,7 @@
 #include <ctime>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -250,6 +251,31 @@ const char* wrong_length(const httplib::Request& request) {
   return nullptr;
 }
 
+struct Refusal {
+  int status = 0;
+  std::string why{};
+};
+// Of a body that is not read, or not as it is sent: the next request would be looked for inside it.
+std::optional<Refusal> refusal_of_body(const httplib::Request& request) {
+  if (const char* wrong = wrong_length(request)) return Refusal{400, wrong};
+  const std::string length = request.get_header_value("Content-Length");
+  const bool chunked = request.has_header("Transfer-Encoding"), none = length.find_first_not_of('0') == length.npos;
+  if (request.method != "POST") {
+    if (none && !chunked) return std::nullopt;
+    return Refusal{400, "a body is not available with " + printable(request.method)};
+  }
+  if (length.empty() && !chunked) return Refusal{411, "the length of the body is not given"};
+  const std::string coding = request.get_header_value("Content-Encoding");
+  if (!coding.empty() && coding != "identity")  // read, it could be far larger than it is sent
+    return Refusal{415, "a body in the coding " + printable(coding) + " is not available here: send it as it is"};
+  // The library ends these where their last boundary is, whatever the length says.
+  const std::string type = request.get_header_value("Content-Type");
+  constexpr std::string_view kParts = "multipart/";
+  if (strncasecmp(type.c_str(), kParts.data(), kParts.size()) == 0)
+    return Refusal{415, "a body of the type " + printable(type, 60) + " is not available here: send JSON"};
+  return std::nullopt;
+}
+
 // As a bearer token or as x-api-key: a client may have something else in the other.
 bool Server::State::has_key(const httplib::Request& request) const {
   constexpr size_t kBearer = 7;  // "Bearer ", in any case
@@ -265,26 +291,13 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
   Connection* connection = Connection::current();
   connection->set_interim(request.version == "HTTP/1.1");
   const_cast<httplib::Request&>(request).ranges.clear();  // or the library cuts answers up
-  if (const char* wrong = wrong_length(request)) {
+  if (const auto refusal = refusal_of_body(request)) {
     connection->close_after_this();
     response.set_header("Connection", "close");
-    set_error(request, response, 400, "invalid_request_error", wrong);
+    set_error(request, response, refusal->status, "invalid_request_error", refusal->why);
     return true;
   }
-  if (request.method == "POST" && !request.has_header("Content-Length") && !request.has_header("Transfer-Encoding")) {
-    connection->close_after_this();
-    response.set_header("Connection", "close");
-    set_error(request, response, 411, "invalid_request_error", "the length of the body is not given");
-    return true;
-  }
-  const std::string coding = request.get_header_value("Content-Encoding");
-  if (!coding.empty() && coding != "identity") {  // read, it could be far larger than it is sent
-    connection->close_after_this();
-    response.set_header("Connection", "close");
-    set_error(request, response, 415, "invalid_request_error",
-              "a body in the coding " + printable(coding) + " is not available here: send it as it is");
-    return true;
-  }
+  if (request.method == "POST") connection->expect_body();
   if (request.has_header("Transfer-Encoding")) connection->expect_chunks();
   // The library would read all of it, only to discard it.
   if (request.get_header_value<uint64_t>("Content-Length") > kBodyMax) {
@@ -555,7 +568,10 @@ void Server::State::post(const std::string& path, void (State::*answer)(const st
     });
     Connection& connection = *Connection::current();
     large = large || connection.closing();  // that limits bytes, too
-    if (!whole) connection.close_after_this();
+    if (whole)
+      connection.take_body();
+    else
+      connection.close_after_this();
     if (!room) throw ApiError(503, "unavailable_error", "too many large requests at once; try again later");
     if (!whole && large)
       throw ApiError(413, "invalid_request_error", fmt::format("the body is larger than {} bytes", kBodyMax));
@@ -624,6 +640,10 @@ void Server::State::set_routes() {
     return refused(q, r) ? httplib::Server::HandlerResponse::Handled : httplib::Server::HandlerResponse::Unhandled;
   });
   http.set_exception_handler([](const Request& q, Response& r, const std::exception_ptr& thrown) {
+    if (Connection* connection = Connection::current(); connection->expects_body()) {
+      connection->close_after_this();
+      r.set_header("Connection", "close");
+    }
     try {
       std::rethrow_exception(thrown);
     } catch (const ApiError& e) {

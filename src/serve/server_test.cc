@@ -2,6 +2,7 @@
 #include "serve/server.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -99,6 +100,38 @@ TEST(Server, TheLengthOfABodyIsToldOnce) {
     EXPECT_EQ(answers_in(got), 1) << c.headers << got;  // what follows may be the rest of the body
   }
   EXPECT_EQ(answers_in(answer_to(server.port(), next + post(last + "Content-Length: 2\r\n", "{}"))), 2);
+}
+
+// One answer, and the end of the connection: what a body holds that is not read, or not to its end, is no request.
+TEST(Server, NoRequestIsLookedForInABody) {
+  Server server({.port = 0});
+  const std::string hidden = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                    length = "Content-Length: " + std::to_string(hidden.size()) + "\r\n",
+                    chunks = fmt::format("{:x}\r\n{}\r\n0\r\n\r\n", hidden.size(), hidden);
+  for (const std::string method : {"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"}) {
+    for (const std::string path : {"/health", "/v1/completions"}) {
+      const std::string head = method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n";
+      for (const std::string& request :
+           {head + length + "\r\n" + hidden, head + "Transfer-Encoding: chunked\r\n\r\n" + chunks}) {
+        const std::string got = answer_to(server.port(), request);
+        EXPECT_TRUE(got.starts_with("HTTP/1.1 400")) << request << got;
+        EXPECT_EQ(answers_in(got), 1) << request << got;
+      }
+    }
+  }
+  const std::string parts =
+      "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n" + std::string(40'000, 'A') + "\r\n" + hidden;
+  for (const std::string type :
+       {"multipart/form-data; boundary=x", "Multipart/Form-Data;boundary=x", "multipart/mixed"}) {
+    const std::string got = answer_to(
+        server.port(),
+        post("Content-Type: " + type + "\r\nContent-Length: " + std::to_string(parts.size()) + "\r\n", parts));
+    EXPECT_TRUE(got.starts_with("HTTP/1.1 415")) << type << got;
+    EXPECT_EQ(answers_in(got), 1) << type << got;
+  }
+  EXPECT_EQ(answers_in(answer_to(server.port(), "GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n" +
+                                                    post("Connection: close\r\nContent-Length: 2\r\n", "{}"))),
+            2);
 }
 
 TEST(Server, ChunksAreFramedWhereverTheyAreCut) {

@@ -47,6 +47,19 @@ const ordered_json* function_of(const ordered_json& tools, const std::string& na
   return nullptr;
 }
 
+// What is read of them: descriptions may be as long as a conversation.
+ordered_json names_and_parameters(const ordered_json& tools) {
+  ordered_json out = ordered_json::array();
+  for (const ordered_json& tool : tools) {
+    const ordered_json& f = tool.contains("function") ? tool["function"] : tool;
+    if (!f.is_object() || !f.contains("name")) continue;
+    ordered_json kept = {{"name", f["name"]}};
+    if (f.contains("parameters")) kept["parameters"] = f["parameters"];
+    out.push_back(std::move(kept));
+  }
+  return out;
+}
+
 io::ParameterForm form_of(const ordered_json& tools, const std::string& name, const std::string& key) {
   const ordered_json* f = function_of(tools, name);
   return f && f->contains("parameters") ? io::parameter_form((*f)["parameters"], key) : io::ParameterForm::unknown;
@@ -75,6 +88,10 @@ std::string json_of(std::string_view text) {
 }
 
 }  // namespace
+
+ToolCallStream::ToolCallStream(const ordered_json& tools, bool bare)
+    : tools_(std::make_shared<const ordered_json>(names_and_parameters(tools))),
+      state_(bare ? State::start : State::content) {}
 
 void ToolCallStream::take(size_t n) { held_.erase(0, n); }
 
@@ -217,7 +234,7 @@ bool ToolCallStream::read_key() {
   if (end == held_.npos) return end_call(false, State::broken), true;
   const std::string key(trimmed(std::string_view(held_).substr(0, end)));
   take(end + 1);
-  const io::ParameterForm form = form_of(tools_, name_, key);
+  const io::ParameterForm form = form_of(*tools_, name_, key);
   value_kind_ = form == io::ParameterForm::text            ? Value::string
                 : form == io::ParameterForm::optional_text ? Value::nullable
                 : form == io::ParameterForm::unknown       ? Value::unknown
@@ -345,7 +362,7 @@ bool ToolCallStream::read_list() {
 void ToolCallStream::put_json(char ch) {
   bool good = json_.push(ch);
   if (kind_ == kBare && !inside_ && good)
-    good = !json_.foreign() && (!json_.known() || function_of(tools_, json_.name()));
+    good = !json_.foreign() && (!json_.known() || function_of(*tools_, json_.name()));
   if (!inside_ && good && json_.known()) begin_call(json_.name());
   if (inside_) put(Kind::arguments, json_.take_arguments());
   if (good) return;

@@ -13,6 +13,7 @@
 // are offered.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -39,9 +40,8 @@ struct AnswerPiece {
 class ToolCallStream {
  public:
   // `tools` is an array, or null: of it the types of parameters are read, and with `bare` the names. White space beside
-  // calls is dropped.
-  explicit ToolCallStream(nlohmann::ordered_json tools, bool bare = false)
-      : tools_(std::move(tools)), state_(bare ? State::start : State::content) {}
+  // calls is dropped. Copies share the tools.
+  explicit ToolCallStream(const nlohmann::ordered_json& tools, bool bare = false);
   // Pieces do not depend on how the text is divided, except in how their own text is.
   std::vector<AnswerPiece> push(std::string_view text);
   // `cut`: the text was not complete, so that a call without its end is none.
@@ -79,7 +79,7 @@ class ToolCallStream {
   void end_function();
   void end_call(bool complete, State next);
 
-  nlohmann::ordered_json tools_;
+  std::shared_ptr<const nlohmann::ordered_json> tools_;  // names and parameters, of any number of answers
   std::vector<AnswerPiece> out_;
   State state_;
   std::string held_;     // not read yet

@@ -1,6 +1,7 @@
 #include "text/tool_calls.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <string>
 #include <vector>
@@ -89,6 +90,26 @@ TEST(ToolCalls, JsonThatIsNoCallIsNotHeldBack) {
   const std::vector<AnswerPiece> pieces = stream.push(": ");
   ASSERT_EQ(pieces.size(), 1u);
   EXPECT_EQ(pieces[0].text, "{\"answer\":");
+}
+
+// A hundred choices of one request do not keep its tools a hundred times, nor their descriptions at all.
+TEST(ToolCalls, ManyAnswersShareTheTools) {
+  const auto allocated = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<int64_t>(info.uordblks + info.hblkhd);
+  };
+  const ordered_json parameters = {
+      {"properties", {{"a", {{"type", "string"}, {"description", std::string(100'000, 'x')}}}}}};
+  const auto tools = ordered_json::array(
+      {{{"function", {{"name", "f"}, {"description", std::string(1'000'000, 'x')}, {"parameters", parameters}}}}});
+  const int64_t before = allocated();
+  std::vector<ToolCallStream> streams(128, ToolCallStream(tools));
+  EXPECT_LT(allocated() - before, 500'000);
+  const auto pieces =
+      streams.back().push("<tool_call>\n<function=f>\n<parameter=a>\n5\n</parameter>\n</function>\n</tool_call>");
+  std::string arguments;
+  for (const AnswerPiece& piece : pieces) arguments += piece.kind == AnswerPiece::Kind::arguments ? piece.text : "";
+  EXPECT_EQ(arguments, R"({"a":"5"})");
 }
 
 TEST(ToolCalls, OfNoArgumentsAndSeveral) {
