@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "grammar/regex.h"
@@ -109,7 +110,8 @@ Holds holds(const Json& value, const std::string& keyword, const Json& operand) 
   }
   if (keyword == "pattern" || keyword == "format") return value.is_string() ? Holds::unknown : Holds::yes;
   if (is_one_of(keyword, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})) {
-    if (const auto digits = io::digits_of(value)) return holds_for_number(std::stod(*digits), keyword, operand);
+    if (const auto digits = io::digits_of(value))
+      return holds_for_number(std::strtod(digits->c_str(), nullptr), keyword, operand);
     return value.is_number() ? holds_for_number(value, keyword, operand) : Holds::yes;
   }
   const bool of_arrays = is_one_of(keyword, {"items", "prefixItems", "minItems", "maxItems", "uniqueItems"});
