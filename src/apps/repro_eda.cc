@@ -61,9 +61,12 @@ void print_study(const EdaArgs& o, const EdaStudy& s) {
                        {"R2", Align::right},
                        {"regret of 1, 5, 10", Align::right},
                        {"by chance", Align::right}});
+  int64_t constant = 0, left_out = 0;
   for (const eda::Part part : kUnseenParts) {
     for (size_t t = 0; t < eda::kTargetCount; ++t) {
       const eda::Summary sum = eda::summary_of(s.scores, part, t), alone = eda::summary_of(s.alone, part, t);
+      constant += sum.constant;
+      left_out += sum.left_out;
       if (sum.designs == 0) continue;
       const auto shown = [](const auto& list) {
         return fmt::format("{}, {}, {}", percent(list[kShown[0]]), percent(list[kShown[1]]), percent(list[kShown[2]]));
@@ -85,6 +88,11 @@ void print_study(const EdaArgs& o, const EdaStudy& s) {
       table.plain(), s.labels.designs.size(), s.labels.recipes.size(), first.distinct, s.folds.size(), eda::kFolds,
       o.model, o.spec.network.layers, first.parameters, o.spec.epochs, first.first_loss, first.last_loss, s.folds[0],
       eda::kLeastSamples);
+  if (constant + left_out > 0)
+    fmt::print(
+        "Of these {} had one prediction for all recipes and count 0; {} more had one result for all and count "
+        "nothing.\n",
+        constant, left_out);
   fmt::print("Predicting {:.0f} results of unseen designs: {} of one thread; abc took {}: {:.0f} times.\n",
              total_of(s, [](const auto& r) { return r.predicted; }), report::duration(predict), report::duration(tool),
              tool / predict);
@@ -102,6 +110,8 @@ void print_eda_json(const EdaArgs& o, const EdaStudy& s) {
                           {"target", eda::kTargets[t]},
                           {"orders", sum.designs},
                           {"samples", sum.samples},
+                          {"constant", sum.constant},
+                          {"left_out", sum.left_out},
                           {"spearman", sum.spearman},
                           {"spearman_least", sum.least},
                           {"above_half", sum.above_half},
