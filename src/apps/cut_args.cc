@@ -45,7 +45,7 @@ void CutArgs::declare(Cli& cli, bool zeros) {
       "importance: activations (minitron; reap: experts over the tokens that chose them), gradients times weights, or "
       "none; default: minitron";
   cli.choice("--score", score, {kScores.begin(), zeros ? kScores.end() : kScores.begin() + kNestScores},
-             units + (zeros ? "; ungrouped: minitron with Mamba heads ranked over all groups; with --pattern "
+             units + (zeros ? "; ungrouped: so, Mamba heads over all groups; with --pattern "
                               "magnitude, or activations: times the norms of inputs"
                             : ""));
   cli.option("--samples", prune.samples, "rows of data that are read");
