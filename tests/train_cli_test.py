@@ -285,13 +285,13 @@ class Train(TrainCase):
 
     def test_a_closed_pipe_saves(self):
         """As of `braid train ... | tee log`: the Ctrl-C that ends both ends the reader first."""
-        for number in (None, signal.SIGINT):
-            self.out = self.root / f"pipe-{number}"
-            with start(*self.line("steps=100000"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        for number, words in ((None, ()), (signal.SIGINT, ()), (signal.SIGINT, ("batch=16", "length=2000", "-t", 1))):
+            self.out = self.root / f"pipe-{number}-{len(words)}"
+            with start(*self.line("steps=100000", *words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
                 while (line := child.stdout.readline()) and not line.startswith("step 2/"):
                     time.sleep(0.01)
                 child.stdout.close()
-                if number:
+                if number:  # perhaps more than a second before the end of the step, whose line cannot be written
                     child.send_signal(number)
                 child.wait()
             self.assertIn(child.returncode, (128 + signal.SIGHUP, 128 + (number or signal.SIGHUP)))

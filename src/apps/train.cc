@@ -62,8 +62,10 @@ std::string resume_from(const TrainArgs& o, const train::Recipe& recipe) {
 void say(const std::string& line) {
   if (std::fputs((line + "\n").c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
   const int problem = errno;
-  if (problem == EIO || problem == EPIPE) std::raise(SIGHUP);              // the signal may be on its way
-  if (problem == EPIPE && sys::caught_signal() == 0) std::raise(SIGTERM);  // the caller ignores SIGHUP
+  const bool closed = problem == EIO || problem == EPIPE;
+  // The signal may be on its way. After one that was caught this would be the second, which ends the process.
+  if (closed && sys::caught_signal() == 0) std::raise(SIGHUP);
+  if (closed && sys::caught_signal() == 0) std::raise(SIGTERM);  // the caller ignores SIGHUP
   if (sys::caught_signal() == 0)
     fail_environment("standard output", {.what = "cannot be written", .got = std::strerror(problem)});
 }

@@ -78,7 +78,13 @@ void Command::start() {
   posix_spawn_file_actions_adddup2(&files, ends[1], 1);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // a group of its own, to be stopped as a whole
+  sigset_t ignored;  // by this process, not by commands
+  sigemptyset(&ignored);
+  sigaddset(&ignored, SIGPIPE);
+  sigaddset(&ignored, SIGXFSZ);
+  posix_spawnattr_setsigdefault(&attributes, &ignored);
+  // A group of its own, to be stopped as a whole.
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
   std::string shell = "sh", option = "-c";
   char* arguments[] = {shell.data(), option.data(), command_.data(), nullptr};
   const int problem = posix_spawn(&child_, "/bin/sh", &files, &attributes, arguments, environ);

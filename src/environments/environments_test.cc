@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <set>
 #include <sstream>
 
@@ -239,6 +240,17 @@ TEST(CommandTest, ACommandMayEndAfterEachReply) {
       EXPECT_EQ(verdict.reward, 0.5);
     }
   }
+}
+
+// Training ignores SIGPIPE; a command in which `head` ends what writes to it must not wait for ever.
+TEST(CommandTest, WhatThisProcessIgnoresEndsACommand) {
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  const auto command = make(
+      "command:word=$(while :; do echo hi; done | head -n 1); while read -r line; do "
+      "echo \"{\\\"prompt\\\": \\\"$word\\\", \\\"reward\\\": 0.5}\"; done",
+      5, "test");
+  EXPECT_EQ(problem_of(*command, 0, 0).messages.at(0).at("content"), "hi");
+  std::signal(SIGPIPE, before);
 }
 
 TEST(CommandTest, NoProblemIsAFailedRun) {
