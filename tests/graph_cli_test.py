@@ -153,7 +153,8 @@ class Graphs(GraphCase):
             (self.folder / "alone" / name).write_bytes((self.folder / "out" / name).read_bytes())
         self.refused("no recipe beside the network names its graph; got alone; try --graph", "eval", "alone")
         self.assertEqual(self.predictions("alone", "--graph", "graph.safetensors")[1], rows)
-        self.refused("[--text] does not go with a graph network", "eval", "out", "--text", "recipe.toml")
+        for option, value in (("--text", "recipe.toml"), ("--dtype", "bf16"), ("--tp", 2)):
+            self.refused(f"[{option}] does not go with a graph network", "eval", "out", option, value)
         self.refused("[--predictions] needs a graph network", "eval", "tiny", "--text", "recipe.toml", "--predictions", "q.csv")
         # Nodes of which no class is known.
         (self.folder / "ring.txt").write_text("".join(f"{i} {(i + 1) % 6}\n" for i in range(6)))
@@ -341,7 +342,7 @@ class Grids(GraphCase):
         self.assertIn("modelled, not measured", text)
         self.refused("no grid fits", "plan", "graph", "ogbn-papers100m", "--ranks", "4")
         self.refused("[plan graph] no graph; expected GRAPH, or --nodes, --edges, --features and --classes; try braid plan graph ogbn-products", "plan", "graph")
-        self.refused("[--edges] out of range; got 0", "plan", "graph", "--nodes", "9")
+        self.refused("does not say how many edges there are; try --edges N", "plan", "graph", "--nodes", "9")
         self.refused("[nowhere.safetensors] cannot open the file", "plan", "graph", "nowhere.safetensors")
         self.refused("make no grid", "plan", "graph", "--nodes", "3", "--edges", "2", "--features", "2", "--classes", "2", "--hidden", "2", "--ranks", "64")
 

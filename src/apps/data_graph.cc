@@ -126,6 +126,9 @@ void check(const DataGraphArgs& o) {
                      .got = printable(o.order),
                      .expected = fmt::format("{}", fmt::join(graph::kNodeOrders, ", "))});
   if (o.out.empty()) fail("data graph", {.what = "no output is named", .hint = "-o FILE.safetensors"});
+  if (std::filesystem::path(o.out).extension() != ".safetensors")
+    fail("-o",
+         {.what = "is not a .safetensors file", .got = printable(o.out), .hint = printable(o.out) + ".safetensors"});
 }
 
 graph::GraphData with_edges(graph::Csr csr) {

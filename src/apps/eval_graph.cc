@@ -174,13 +174,13 @@ bool holds_graph_network(const fs::path& folder) {
 
 bool evals_graph(const std::string& model, const Cli& cli) {
   const bool graph = !model.empty() && holds_graph_network(model);
-  constexpr const char *kGraph[] = {"graph", "predictions"},
-                       *kOther[] = {"text",    "jsonl", "kl",  "tasks",   "answers", "stride", "ctx-size",
-                                    "adapter", "slots", "mtp", "predict", "think",   "chunk",  "reasoning-budget"};
-  for (const char* name : graph ? std::span<const char* const>(kOther) : std::span<const char* const>(kGraph)) {
-    if (typed(cli, name))
-      fail(fmt::format("--{}", name),
-           {.what = graph ? "does not go with a graph network" : "needs a graph network", .got = printable(model)});
+  constexpr std::string_view kGraph[] = {"--graph", "--predictions"}, kBoth[] = {"--threads", "--json"};
+  for (const auto& [name, text] : cli.words()) {
+    const bool own = std::ranges::find(kGraph, name) != std::end(kGraph);
+    if (!typed(cli, name.substr(2)) || std::ranges::find(kBoth, name) != std::end(kBoth) || own == graph) continue;
+    fail(name, {.what = graph ? "does not go with a graph network" : "needs a graph network",
+                .got = printable(model),
+                .hint = graph ? "" : "braid eval RUN"});
   }
   return graph;
 }
@@ -216,7 +216,9 @@ int eval_graph(const EvalGraphArgs& args) {
     io::write_text_file(args.predictions, csv);
     result["predictions"] = args.predictions;
   }
-  print_result(args.json, result, text_of(result));
+  std::string text = text_of(result);
+  if (!args.predictions.empty()) text += fmt::format("\npredictions in {}", printable(args.predictions));
+  print_result(args.json, result, text);
   return 0;
 }
 

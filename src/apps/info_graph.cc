@@ -77,7 +77,10 @@ ordered_json describe_file(const fs::path& path, const io::Safetensors& file) {
     j["sources"] = x->dim(0);
     j["features_dst"] = x_dst->dim(1);
   }
-  if (graphs) j["graphs"] = y.size();
+  if (graphs) {
+    const std::vector<int64_t> batch = integers(file, "batch");
+    j["graphs"] = batch.empty() ? 0 : *std::ranges::max_element(batch) + 1;
+  }
   if (!y.empty()) {
     const auto known = std::ssize(y) - std::count(y.begin(), y.end(), -1);
     j["classes"] = *std::max_element(y.begin(), y.end()) + 1;

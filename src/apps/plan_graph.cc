@@ -69,6 +69,9 @@ layout::GraphTask graph_task(const GraphPlanArgs& o) {
   }
   for (const auto& [name, member] : numbers) {
     if (!o.graph.empty() && !o.cli->given(name)) task.*member = of.*member;
+    if (task.*member == 0 && !o.cli->given(name))
+      fail(o.graph.empty() ? "plan graph" : printable(o.graph),
+           {.what = fmt::format("does not say how many {} there are", name), .hint = fmt::format("--{} N", name)});
     check_range(fmt::format("--{}", name).c_str(), task.*member, 1, int64_t{1} << 40);
   }
   check_range("--hidden", task.hidden, 1, 1 << 24);

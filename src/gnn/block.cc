@@ -80,8 +80,8 @@ std::vector<float> gcn_roots(const graph::Csr& csr) {
     if (degree < 0)
       fail("edge_weight", {.what = fmt::format("the edges to node {} weigh less than -1 together", i),
                            .got = fmt::format("{:.6g}", static_cast<double>(degree) - 1),
-                           .expected = "gcn takes the root of 1 plus their sum",
-                           .hint = "another model, or absolute values"});
+                           .expected = "-1 or more, since gcn takes the root of 1 plus their sum",
+                           .hint = "data graph --unweighted, or another model"});
     roots.push_back(degree > 0 ? 1 / std::sqrt(degree) : 0);
   }
   return roots;

@@ -85,7 +85,8 @@ Csr weighted_csr_of(int64_t nodes, std::vector<WeightedEdge> edges, std::string_
     fail(where,
          {.what = fmt::format("the edge from node {} to {} has two weights", odd->source, odd->target),
           .got = fmt::format("{} and {}", std::min(odd->weight, odd[1].weight), std::max(odd->weight, odd[1].weight)),
-          .expected = "one, or equal ones"});
+          .expected = "one, or equal ones",
+          .hint = "--unweighted if they are times"});
   Csr csr = rows_of(nodes, nodes, std::move(edges));
   if (removed) *removed = before - csr.edges();
   return csr;

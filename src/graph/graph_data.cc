@@ -25,7 +25,7 @@ struct Tensors {
   }
   View need(std::string_view name, DType dtype, int rank) const {
     const View* view = find(name);
-    if (!view) fail(where, {.what = fmt::format("has no tensor {}", name), .expected = "rowptr, col, x and y"});
+    if (!view) fail(where, {.what = fmt::format("has no tensor {}", name), .expected = "a file of braid data graph"});
     if (view->dtype != dtype || view->shape.rank != rank)
       fail(where, {.what = fmt::format("{} has another type or shape", name),
                    .got = fmt::format("{} {}", name_of(view->dtype), to_string(view->shape)),

@@ -294,6 +294,8 @@ TEST(GraphText, ValuesAreWeights) {
   EXPECT_TRUE(read("real symmetric", Weights::ignored).weight.empty());
   EXPECT_EQ(rows_of(parse_matrix_market("%%MatrixMarket matrix coordinate integer general\n2 2 1\n1 2 +3\n", "m").csr),
             (Rows{{{1, 3.f}}, {}}));
+  EXPECT_EQ(rows_of(parse_matrix_market("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2 1e-50\n", "m").csr),
+            (Rows{{{1, 0.f}}, {}}));
 }
 
 TEST(GraphText, TheThirdColumnOfAListIsAWeight) {
@@ -313,7 +315,7 @@ TEST(GraphText, WeightsThatContradictOneAnotherAreRefused) {
   expect("line 4: the weight is not a finite number", skew + "2 1 3\n1 2\n");
   expect("line 3: the weight is not a finite number; got nan", skew + "2 1 nan\n1 2 3\n");
   expect("line 3: the weight is not a finite number; got 1e99", skew + "2 1 1e99\n1 2 3\n");
-  expect("line 3: the weight is not a finite number; got 3x", skew + "2 1 3x\n1 2 3\n");
+  expect("line 3: the weight is not a finite number; got 3x; try --unweighted", skew + "2 1 3x\n1 2 3\n");
   expect("the edge from node 0 to 1 has two weights; got 2 and 3", "0 1 3\n0 1 2\n");
   expect("the edge from node 1 to 0 has two weights; got 2 and 3", "0 1 3\n1 0 2\n", true);
   expect("the edge from node 1 to 0 has two weights; got -3 and 3", skew + "2 1 3\n1 2 3\n");

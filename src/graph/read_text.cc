@@ -55,13 +55,16 @@ class Lines {
     skip_blanks();
     std::string_view digits = line_;
     if (digits.starts_with('+') && !digits.starts_with("+-")) digits.remove_prefix(1);  // from_chars takes no +
-    float value = 0;
+    double value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     const bool ends = end == digits.data() + digits.size() || blank(*end);
-    if (error != std::errc() || !ends || !std::isfinite(value))
-      refuse("the weight is not a finite number", std::string(line_.substr(0, 40)));
+    const auto weight = static_cast<float>(value);  // 0 if it is too small
+    if (error != std::errc() || !ends || !std::isfinite(weight))
+      fail(where_, {.what = fmt::format("line {}: the weight is not a finite number", number_),
+                    .got = printable(line_.substr(0, 40)),
+                    .hint = "--unweighted"});
     line_.remove_prefix(static_cast<size_t>(end - line_.data()));
-    return value;
+    return weight;
   }
   [[noreturn]] void refuse(const std::string& what, const std::string& got) const {
     fail(where_, {.what = fmt::format("line {}: {}", number_, what), .got = printable(got)});
