@@ -105,7 +105,8 @@ class Arms(Case):
         whole = (folder / "seed-0/parent/model.safetensors").stat().st_size
         for share in (0.75, 0.5):
             for arm in ("prune", "search", "search, local distillation"):
-                self.assertEqual(rows[arm, share]["tokens"], 4 * 1024)
+                local = rows[arm, share]["tokens"] - 4 * 1024  # 512 for each variant that is trained
+                self.assertTrue(local >= 512 and local % 512 == 0 if "local" in arm else local == 0, (arm, local))
                 cut = folder / f"seed-0/{arm.replace(',', '').replace(' ', '-')}-{share}-cut/model.safetensors"
                 self.assertLess(cut.stat().st_size, share * whole + 4096)  # headers are not counted
 

@@ -77,6 +77,11 @@ bool elastic_seed(const ShrinkArgs& o, int64_t number, ArmStudy& study) {
 }
 
 int repro_elastic(ShrinkArgs o) {
+  constexpr auto kApart = static_cast<int64_t>(std::size(kShares));
+  if (o.distill % kApart != 0)
+    fail("--distill-steps", {.what = "is divided among the models that are trained apart",
+                             .got = std::to_string(o.distill),
+                             .expected = fmt::format("a multiple of {}", kApart)});
   o.begin();
   ArmStudy study{.name = "elastic", .title = "models inside a model, and apart", .reference = kApartArm};
   if (const int code = over_seeds(o, study, elastic_seed); code != 0) return code;

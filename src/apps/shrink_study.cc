@@ -48,8 +48,9 @@ data::DataSpec grammar_of(int64_t seed, bool held_out) {
 
 }  // namespace
 
-void ShrinkArgs::declare(Cli& cli_of, bool distils) {
+void ShrinkArgs::declare(Cli& cli_of, bool with_distillation) {
   cli = &cli_of;
+  distils = with_distillation;
   cli_of.option("--dir FOLDER", dir, "a new one, for models, CSV and SVG");
   cli_of.option("--seeds", seeds, "parents, each with its own grammar, weights and rows");
   cli_of.option("--steps", steps, distils ? "of a parent's training, 1,024 tokens each" : "of each, 1,024 tokens each");
@@ -66,7 +67,7 @@ void ShrinkArgs::begin() {
   check_range("--threads", threads, 0, 1024);
   if (quick) {
     refuse_unread("--quick", {{"--seeds", cli->given("seeds")}, {"--steps", cli->given("steps")}});
-    refuse_unread("--quick", {{"--distill-steps", distill != ShrinkArgs().distill}});
+    refuse_unread("--quick", {{"--distill-steps", distils && cli->given("distill-steps")}});
     seeds = 2;
     steps = 20;
     distill = 4;

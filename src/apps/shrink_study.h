@@ -25,10 +25,10 @@ constexpr double kShares[] = {0.75, 0.5};  // of the parent that smaller models 
 struct ShrinkArgs {
   std::string dir;
   int64_t seeds = 3, steps = 600, distill = 60, threads = 0;
-  bool quick = false, json = false;
+  bool quick = false, json = false, distils = true;
   const Cli* cli = nullptr;
 
-  void declare(Cli& cli, bool distils = true);
+  void declare(Cli& cli, bool with_distillation = true);
   void begin();  // checks, makes the folder, and from then on a signal stops trainings
   int64_t tokens(int64_t steps) const;
 };

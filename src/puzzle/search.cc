@@ -155,6 +155,7 @@ class Searcher {
     if (block && options_.distill.tokens > 0) {
       DistillOptions training = options_.distill;
       training.go_on = go_on;
+      ++report_.distilled;
       Values trained = distilled(parent_, site, s, variant, values, rows, training);
       auto other = parent_.block(site, s, variant, trained);
       const double local = judge.local_error(other.get());

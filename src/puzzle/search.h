@@ -65,6 +65,7 @@ struct Report {
   bool whole = false;  // false: stopped by `stage`, and nothing was written
   std::vector<Site> sites{};
   std::vector<std::vector<Rated>> rated{};  // by site and variant
+  int64_t distilled = 0;                    // variants that were trained
   Costs rest{}, parent{}, chosen{}, limits{};
   compress::Instance instance{};
   compress::Choice choice{};
