@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -56,7 +57,8 @@ void add_sampling(const io::ModelPath& model, const fs::path& generation_config)
     if (std::string_view(word.folder) == "top_k")
       json[word.folder] = static_cast<int64_t>(word.value);
     else
-      json[word.folder] = std::stod(fmt::format("{}", static_cast<float>(word.value)));  // 0.95, not 0.949999988
+      json[word.folder] =
+          std::strtod(fmt::format("{}", static_cast<float>(word.value)).c_str(), nullptr);  // 0.95, not 0.949999988
   }
   io::write_text_file(generation_config, io::dumped(json, 2) + "\n");
 }

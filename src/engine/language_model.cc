@@ -180,11 +180,19 @@ SamplingOptions sampling_of(const io::ModelPath& path, const SamplingOptions& ot
   SamplingOptions s = otherwise;
   if (path.is_gguf()) {
     const io::Gguf gguf(path.weights);
-    s.temperature = gguf.number_of("general.sampling.temp").value_or(s.temperature);
+    const auto number = [&](const char* key, double unset, double least, double most) {
+      const double value = gguf.number_of(key).value_or(unset);
+      if (value < least || value > most)
+        fail(gguf.where(), {.what = fmt::format("{} is out of range", key),
+                            .got = fmt::format("{:g}", value),
+                            .expected = fmt::format("{:g} to {:g}", least, most)});
+      return value;
+    };
+    s.temperature = number("general.sampling.temp", s.temperature, 0, 100);
     s.top_k = std::max<int64_t>(gguf.int_of("general.sampling.top_k").value_or(s.top_k), 0);
-    s.top_p = gguf.number_of("general.sampling.top_p").value_or(s.top_p);
-    s.min_p = gguf.number_of("general.sampling.min_p").value_or(s.min_p);
-    s.repeat_penalty = gguf.number_of("general.sampling.penalty_repeat").value_or(s.repeat_penalty);
+    s.top_p = number("general.sampling.top_p", s.top_p, 0, 1);
+    s.min_p = number("general.sampling.min_p", s.min_p, 0, 1);
+    s.repeat_penalty = number("general.sampling.penalty_repeat", s.repeat_penalty, 0.01, 100);
     return s;
   }
   const auto file = path.folder / "generation_config.json";
