@@ -108,7 +108,10 @@ int bench_serve(BenchServeArgs o) {
       return sys::caught_signal() == 0;
     });
   }
-  if (sys::caught_signal() != 0) return 128 + sys::caught_signal();
+  if (sys::caught_signal() != 0) {
+    fmt::print(stderr, "stopped before all of the {} requests had ended; nothing is kept\n", prompts.size());
+    return 128 + sys::caught_signal();
+  }
   const traffic::Report report = traffic::report_of(samples, goals);
   const bool none = report.completed == 0 && !report.errors.empty();
   for (size_t i = none ? 1 : 0; i < report.errors.size(); ++i) fmt::print(stderr, "failed: {}\n", report.errors[i]);

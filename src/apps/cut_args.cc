@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -45,7 +46,7 @@ void CutArgs::declare(Cli& cli, bool zeros) {
       "importance: activations (minitron; reap: experts over the tokens that chose them), gradients times weights, or "
       "none; default: minitron";
   cli.choice("--score", score, {kScores.begin(), zeros ? kScores.end() : kScores.begin() + kNestScores},
-             units + (zeros ? "; ungrouped: so, Mamba heads over all groups; with --pattern "
+             units + (zeros ? "; ungrouped: minitron with Mamba heads ranked over all groups; with --pattern "
                               "magnitude, or activations: times the norms of inputs"
                             : ""));
   cli.option("--samples", prune.samples, "rows of data that are read");
@@ -80,6 +81,13 @@ void CutArgs::check(const char* command, bool zeros) {
                      .got = score,
                      .expected = zeros ? "magnitude or activations" : "minitron, reap, taylor, random or ungrouped"});
   if (!zeros) prune.score = static_cast<prune::ScoreKind>(at);
+}
+
+int stopped(const std::string& out) {
+  std::error_code none;
+  if (std::filesystem::exists(std::filesystem::path(out) / "config.json", none))
+    fmt::print(stderr, "stopped while losses were measured; {} is complete\n", printable(out));
+  return 128 + sys::caught_signal();
 }
 
 std::string sizes_text(const prune::Sizes& sizes, const prune::Sizes& full, const char* none) {

@@ -38,6 +38,9 @@ struct CutArgs {
   data::DataSpec spec() const { return rows_of(data, kind, prune.length, prune.seed); }
 };
 
+// The exit code of a command that a signal stopped; says so where only losses were left to measure.
+int stopped(const std::string& out);
+
 // "ffn 192, layers 9": sizes that differ from the whole's, which 0 stands for, too; `none` if all are equal.
 std::string sizes_text(const prune::Sizes& sizes, const prune::Sizes& full, const char* none);
 // Of all axes that the model has.

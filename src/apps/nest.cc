@@ -80,7 +80,7 @@ int nest_command(NestArgs o) {
   const prune::NestReport report =
       prune::nest_model(models::find_weights(o.model), o.cut.spec(), o.out, options, std::ref(stages));
   stages.end();
-  if (!report.whole) return 128 + sys::caught_signal();
+  if (!report.whole) return stopped(o.out);
   if (o.json)
     print_json(o, report);
   else

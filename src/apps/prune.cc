@@ -158,11 +158,11 @@ int prune_command(PruneArgs o) {
   sys::catch_requests_to_stop();
   sys::end_at_second_interrupt();
   Stages stages;
-  if (!o.pattern.pattern.empty()) return prune_to_pattern(o, stages) ? 0 : 128 + sys::caught_signal();
+  if (!o.pattern.pattern.empty()) return prune_to_pattern(o, stages) ? 0 : stopped(o.out);
   const prune::Report report =
       prune::prune_model(models::find_weights(o.model), o.cut.spec(), o.out, o.cut.prune, std::ref(stages));
   stages.end();
-  if (!report.whole) return 128 + sys::caught_signal();
+  if (!report.whole) return stopped(o.out);
   if (o.json)
     print_json(o, report);
   else

@@ -49,8 +49,7 @@ ordered_json json_of(const prune::SparseGroup& g) {
 }  // namespace
 
 void PatternArgs::declare(Cli& cli) {
-  cli.choice("--pattern", pattern, pattern_names(),
-             "instead of --target: zeros in the layers' matrices; shfl-bw: columns of rows in groups");
+  cli.choice("--pattern", pattern, pattern_names(), "instead of --target: zeros in the layers' matrices");
   cli.option("--density", density, "with --pattern: share of the weights that stays");
   cli.option("--block", block, "with --pattern: rows of a group, and of a block also columns");
 }
