@@ -43,7 +43,7 @@ Spread spread_of(std::span<const double> values) {
 
 std::string text_of(const Spread& s, const char* format) {
   const std::string mean = fmt::format(fmt::runtime(format), s.mean);
-  return s.half > 0 ? fmt::format("{} +- {:.4f}", mean, s.half) : mean;
+  return s.half > 0 ? fmt::format("{} ± {:.4f}", mean, s.half) : mean;
 }
 
 void Arm::add(int64_t params_of, int64_t tokens_of, double loss) {

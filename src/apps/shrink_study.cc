@@ -16,6 +16,7 @@
 #include "models/count.h"
 #include "models/load.h"
 #include "prune/measure.h"
+#include "report/progress.h"
 #include "report/units.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
@@ -182,9 +183,12 @@ int64_t ShrinkSeed::params(const std::string& name) const {
 int over_seeds(const ShrinkArgs& args, ArmStudy& study, const SeedRun& run,
                const std::function<report::Curve(const ArmStudy&)>& picture) {
   for (int64_t seed = 0; seed < args.seeds; ++seed) {
+    report::status(fmt::format("seed {} of {}: a parent, and what is made of it", seed + 1, args.seeds));
     const bool finished = run(args, seed, study);
     write_arms(study, picture(study), args.dir);
-    if (!finished) return 128 + sys::caught_signal();
+    if (finished) continue;
+    fmt::print(stderr, "stopped in seed {}; what was finished is in {}\n", seed, printable(args.dir));
+    return 128 + sys::caught_signal();
   }
   return 0;
 }
