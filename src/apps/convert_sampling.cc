@@ -47,7 +47,7 @@ void add_sampling(const io::ModelPath& model, io::GgufFields& fields) {
   }
 }
 
-void add_sampling(const io::ModelPath& model, const fs::path& generation_config) {
+void add_sampling(const io::ModelPath& model, const std::filesystem::path& generation_config) {
   const std::vector<SamplingWord> words = sampling_words(model);
   if (words.empty()) return;
   nlohmann::ordered_json json = io::Json::read(generation_config).raw();

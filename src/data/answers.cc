@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <tuple>
 
 #include "data/chat.h"
 #include "data/content.h"
@@ -30,7 +31,7 @@ struct Group {
   size_t file = 0;
   std::string name{};
 
-  auto operator<=>(const Group&) const = default;
+  bool operator<(const Group& other) const { return std::tie(file, name) < std::tie(other.file, other.name); }
 };
 
 // An answer as a line has it.

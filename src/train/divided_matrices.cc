@@ -66,6 +66,7 @@ Tensor DividedMatrices::whole_of(Ctx& ctx, const Matrix& matrix, const Tensor& p
 
 void DividedMatrices::duplicate(Ctx& ctx, const Matrix& matrix, const MutView& part) {
   std::vector<int64_t> counts;
+  counts.reserve(static_cast<size_t>(ranks_.size()));
   for (int rank = 0; rank < ranks_.size(); ++rank) counts.push_back(matrix.count(rank));
   const Tensor parts(ctx.arena, DType::f32, {sum_of(counts)});
   ranks_.all_gather(part, parts.mut(), counts).wait();
