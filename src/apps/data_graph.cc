@@ -126,9 +126,6 @@ void check(const DataGraphArgs& o) {
                      .got = printable(o.order),
                      .expected = fmt::format("{}", fmt::join(graph::kNodeOrders, ", "))});
   if (o.out.empty()) fail("data graph", {.what = "no output is named", .hint = "-o FILE.safetensors"});
-  if (std::filesystem::path(o.out).extension() != ".safetensors")
-    fail("-o",
-         {.what = "is not a .safetensors file", .got = printable(o.out), .hint = printable(o.out) + ".safetensors"});
 }
 
 graph::GraphData with_edges(graph::Csr csr) {
@@ -177,6 +174,9 @@ std::string reorder(graph::GraphData& data, const std::string& order, nlohmann::
 int data_graph(const DataGraphArgs& o) {
   check(o);
   io::check_new_file(o.out, o.force ? ".safetensors" : "");
+  if (std::filesystem::path(o.out).extension() != ".safetensors")
+    fail("-o",
+         {.what = "is not a .safetensors file", .got = printable(o.out), .hint = printable(o.out) + ".safetensors"});
   graph::GraphData data = is_model(o.source) ? generated(o) : read_graph_files(o.file());
   const graph::RowStats stats = graph::stats_of(data.graph.in);
   nlohmann::ordered_json result = {{"file", o.out},
