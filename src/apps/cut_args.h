@@ -38,7 +38,7 @@ struct CutArgs {
   data::DataSpec spec() const { return rows_of(data, kind, prune.length, prune.seed); }
 };
 
-// The exit code of a command that a signal stopped; says so where only losses were left to measure.
+// The exit code of a command that a signal stopped. Prints that `out` is complete if only losses were not measured yet.
 int stopped(const std::string& out);
 
 // "ffn 192, layers 9": sizes that differ from the whole's, which 0 stands for, too; `none` if all are equal.

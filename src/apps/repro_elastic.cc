@@ -1,7 +1,6 @@
-// braid repro elastic: are models inside a model as good as models of their own? A small hybrid is nested, and the
-// whole, three quarters and half of it take turns in one training; beside them every smaller model is pruned and
-// distilled by itself. Both ways read as many tokens in all, with the parent as the teacher, which needs no training
-// apart.
+// braid repro elastic: are nested models as good as separate ones? A small hybrid is nested, and its 100%, 75% and 50%
+// models are trained in turns, in one run. For comparison the 75% and 50% models are also pruned and distilled
+// separately. Both use the same number of tokens in total, and the parent as the teacher.
 //   Nemotron Elastic (arXiv 2511.16664)
 #include <fmt/format.h>
 
@@ -94,11 +93,6 @@ int repro_elastic(ShrinkArgs o) {
 
 }  // namespace
 
-Action setup_repro_elastic(Cli& cli) {
-  auto o = std::make_shared<ShrinkArgs>();
-  o->dir = "elastic";
-  o->declare(cli);
-  return [o] { return repro_elastic(*o); };
-}
+Action setup_repro_elastic(Cli& cli) { return setup_shrink(cli, "elastic", &repro_elastic); }
 
 }  // namespace braid::apps

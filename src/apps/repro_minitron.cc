@@ -83,11 +83,6 @@ int repro_minitron(ShrinkArgs o) {
 
 }  // namespace
 
-Action setup_repro_minitron(Cli& cli) {
-  auto o = std::make_shared<ShrinkArgs>();
-  o->dir = "minitron";
-  o->declare(cli);
-  return [o] { return repro_minitron(*o); };
-}
+Action setup_repro_minitron(Cli& cli) { return setup_shrink(cli, "minitron", &repro_minitron); }
 
 }  // namespace braid::apps

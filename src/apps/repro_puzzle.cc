@@ -77,11 +77,6 @@ int repro_puzzle(ShrinkArgs o) {
 
 }  // namespace
 
-Action setup_repro_puzzle(Cli& cli) {
-  auto o = std::make_shared<ShrinkArgs>();
-  o->dir = "puzzle";
-  o->declare(cli);
-  return [o] { return repro_puzzle(*o); };
-}
+Action setup_repro_puzzle(Cli& cli) { return setup_shrink(cli, "puzzle", &repro_puzzle); }
 
 }  // namespace braid::apps

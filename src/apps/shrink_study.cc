@@ -76,6 +76,13 @@ void ShrinkArgs::begin() {
   begin_study(dir);
 }
 
+Action setup_shrink(Cli& cli, const char* dir, int (*run)(ShrinkArgs)) {
+  auto o = std::make_shared<ShrinkArgs>();
+  o->dir = dir;
+  o->declare(cli);
+  return [o, run] { return run(*o); };
+}
+
 int64_t ShrinkArgs::tokens(int64_t of_steps) const { return of_steps * kShrinkBatch * kShrinkLength; }
 
 ShrinkSeed::ShrinkSeed(const ShrinkArgs& args, int64_t seed)

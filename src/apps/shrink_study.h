@@ -33,6 +33,9 @@ struct ShrinkArgs {
   int64_t tokens(int64_t steps) const;
 };
 
+// A command whose options these are, with `dir` as the folder unless another is given.
+Action setup_shrink(Cli& cli, const char* dir, int (*run)(ShrinkArgs));
+
 // One seed of a study. What is trained lies in dir/seed-N by name. Functions that train or cut return false when a
 // signal stopped them.
 class ShrinkSeed {

@@ -1,6 +1,6 @@
-// oneOf: exactly one of its alternatives may hold. What is written satisfies one of them; here is decided whether it
-// can satisfy another as well, from types, listed values, bounds, properties that tell objects apart and those that
-// only one of them has.
+// oneOf: a value must match exactly one alternative. Generated text matches one of them; this decides whether it can
+// match another as well, by types, listed values, bounds, and properties that have other values or that only one
+// alternative has.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,9 +16,9 @@ using Ways = std::vector<nlohmann::ordered_json>;
 // The same of any schema inside; nullopt: not known.
 using WaysOf = std::function<std::optional<Ways>(const nlohmann::ordered_json&)>;
 
-// What each alternative has to satisfy beside its own schema, so that its texts satisfy no other: `true`, or an object
-// that forbids or requires properties, or an element. Where alternatives are not known to exclude each other, but not
-// known to overlap either (two patterns), they are left alone. Error, beginning with `where`, where they overlap.
+// For each alternative a further schema that keeps its values from matching any other: `true`, or one that forbids or
+// requires properties, or an element. Alternatives that are known neither to exclude each other nor to overlap (two
+// patterns) get `true`. Error, beginning with `where`, if they overlap.
 std::vector<nlohmann::ordered_json> exclusions(const std::vector<Ways>& alternatives, const WaysOf& ways_of,
                                                std::string_view where);
 

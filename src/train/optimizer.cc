@@ -85,18 +85,24 @@ void Optimizer::drop_gradients_of_zeros(Ctx& ctx, const Part& part) {
 }
 
 // Moments too: a run may begin to keep zeros after steps that did not.
-void Optimizer::note_zeros(Ctx& ctx, const Part& part) {
+void Optimizer::clear_zeros(Ctx& ctx, const Part& part) {
   drop_gradients_of_zeros(ctx, part);
-  if (std::ssize(zeros_) < part.count()) zeros_.resize(static_cast<size_t>(part.count()));
   const float* w = &masters_.values()[static_cast<size_t>(part.offset)];
   float *m = &m_[static_cast<size_t>(part.state)], *v = &v_[static_cast<size_t>(part.state)];
-  uint8_t* zeros = zeros_.data();
   sys::parallel_for(ctx.threads, part.count(), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      zeros[i] = w[i] == 0;
-      m[i] = zeros[i] ? 0 : m[i];
-      v[i] = zeros[i] ? 0 : v[i];
+      m[i] = w[i] == 0 ? 0 : m[i];
+      v[i] = w[i] == 0 ? 0 : v[i];
     }
+  });
+}
+
+void Optimizer::mark_zeros(Ctx& ctx, const Part& part) {
+  if (std::ssize(zeros_) < part.count()) zeros_.resize(static_cast<size_t>(part.count()));
+  const float* w = &masters_.values()[static_cast<size_t>(part.offset)];
+  uint8_t* zeros = zeros_.data();
+  sys::parallel_for(ctx.threads, part.count(), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) zeros[i] = w[i] == 0;
   });
 }
 
@@ -124,7 +130,8 @@ MutView Optimizer::working(const Part& part) const {
 }
 
 void Optimizer::adamw(Ctx& ctx, const Part& part, const Rates& rates) {
-  if (part.keeps_zeros) note_zeros(ctx, part);
+  if (part.keeps_zeros) clear_zeros(ctx, part);
+  if (part.keeps_zeros) mark_zeros(ctx, part);
   run(ctx, AdamwStep{.g = in(masters_.grads(), part),
                      .w = in(masters_.values(), part),
                      .m = moments(m_, part),
@@ -146,7 +153,7 @@ void Optimizer::muon(Ctx& ctx, std::span<const Part* const> parts, const Rates& 
   directions.reserve(parts.size());
   numbers.reserve(parts.size());
   for (const Part* part : parts) {
-    if (part->keeps_zeros) note_zeros(ctx, *part);
+    if (part->keeps_zeros) clear_zeros(ctx, *part);
     directions.push_back(in(masters_.grads(), *part));
     numbers.push_back(part->divided);
     run(ctx, MuonDirection{.g = directions.back(), .m = moments(m_, *part), .grad_scale = rates.grad_scale});
@@ -158,7 +165,7 @@ void Optimizer::muon(Ctx& ctx, std::span<const Part* const> parts, const Rates& 
     const Part& part = *parts[i];
     const auto [rows, cols] = whole ? std::pair(part.rows, part.cols)
                                     : std::pair((*divided_)[part.divided].rows, (*divided_)[part.divided].cols);
-    if (part.keeps_zeros) note_zeros(ctx, part);  // of this part, no longer of the last one
+    if (part.keeps_zeros) mark_zeros(ctx, part);
     run(ctx, MuonApply{.x = directions[i],
                        .w = in(masters_.values(), part),
                        .working = working(part),

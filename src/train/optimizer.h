@@ -58,7 +58,8 @@ class Optimizer {
   // Of matrices that become orthogonal together.
   void muon(Ctx& ctx, std::span<const Part* const> parts, const Rates& rates);
   void drop_gradients_of_zeros(Ctx& ctx, const Part& part);
-  void note_zeros(Ctx& ctx, const Part& part);  // before an update, and after it:
+  void clear_zeros(Ctx& ctx, const Part& part);  // gradients and moments, before they are read
+  void mark_zeros(Ctx& ctx, const Part& part);   // weights, before an update, and after it:
   void restore_zeros(Ctx& ctx, const Part& part);
 
   OptimizerRecipe recipe_;
