@@ -22,9 +22,9 @@ bool quantises(const std::string& format) { return format != "none" && format !=
 }  // namespace
 
 Generator::Generator(const Recipe& recipe, std::shared_ptr<models::Model> live,
-                     std::function<void(const fs::path&)> write, int64_t context, int threads)
+                     std::function<void(const fs::path&)> write, const fs::path& copy, int64_t context, int threads)
     : recipe_(recipe), live_(std::move(live)), write_(std::move(write)), context_(context), threads_(threads) {
-  if (quantises(recipe.rollout.format)) copy_ = fs::path(recipe.out) / ".generator";
+  if (quantises(recipe.rollout.format)) copy_ = copy;
 }
 
 Generator::~Generator() {

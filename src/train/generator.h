@@ -18,9 +18,11 @@ namespace braid::train {
 
 class Generator {
  public:
-  // `live`: the model in training; `write` makes a folder of it; `context`: tokens of prompt and answer.
+  // `live`: the model in training; `write` makes a folder of it; `copy`: where a quantised copy may be while this
+  // lives; `context`: tokens of prompt and answer.
   Generator(const Recipe& recipe, std::shared_ptr<models::Model> live,
-            std::function<void(const std::filesystem::path&)> write, int64_t context, int threads);
+            std::function<void(const std::filesystem::path&)> write, const std::filesystem::path& copy, int64_t context,
+            int threads);
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
   ~Generator();

@@ -129,8 +129,8 @@ void Language::open_data(const models::Config& config, const data::Reading& read
   const int64_t vocabulary = config.vocab;
   const fs::path language = language_folder(recipe_);
   if (generates(recipe_)) {
-    rollouts_.emplace(recipe_, language, vocabulary);
-    need_rows(recipe_, rows());
+    rollouts_.emplace(recipe_, language, vocabulary, mesh_ ? mesh_->data() : nullptr);
+    need_rows(recipe_, rows(), mesh_ ? mesh_->shares() : 1);
     return;
   }
   data::DataSpec spec = data_spec(recipe_);

@@ -101,6 +101,7 @@ void check_parts(const Recipe& recipe) {
   const bool cuts_blocks = p.axes().model() > 1, cuts_layers = cuts_blocks || p.divides_experts();
   const std::pair<bool, const char*> rules[] = {{p.exact, "parallel.exact"},
                                                 {trains_a_task(recipe), "[distill], [preference] or [policy]"},
+                                                {!recipe.nest.budgets.empty(), "nest.budgets"},
                                                 {recipe.lora.rank > 0, "lora.rank"},
                                                 {recipe.precision != "none", "precision.recipe"},
                                                 {cuts_blocks && recipe.loss.z > 0, "loss.z"},
@@ -121,6 +122,10 @@ void check_parts(const Recipe& recipe) {
 
 // What reads all weights at once.
 void check_whole_weights(const Recipe& recipe) {
+  if (!recipe.nest.budgets.empty() && recipe.parallel.zero > 1)
+    refuse("parallel.zero", "a step of nested models reads all weights and gradients", "parallel.zero=1");
+  if (!recipe.nest.budgets.empty() && recipe.parallel.exact)
+    refuse("parallel.exact", "a nested model sums its own gradients first", "parallel.exact=false");
   if (recipe.parallel.zero < 3) return;
   const std::pair<bool, const char*> rules[] = {{trains_a_task(recipe), "[distill], [preference] or [policy]"},
                                                 {recipe.precision != "none", "precision.recipe"},
@@ -248,12 +253,9 @@ void check_mesh(const Recipe& recipe, int ranks) {
   check_parts(recipe);
   check_overlap(recipe, ranks);
   if (ranks == 1) {
-    const char* way = recipe.rollout.environments.empty() ? "--ranks 2" : "parallel.zero=0: [rollout] has one rank";
-    if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", way);
+    if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
     return;
   }
-  if (!recipe.nest.budgets.empty()) refuse("--ranks", "nested models are trained on one rank", "one rank");
-  if (!recipe.rollout.environments.empty()) refuse("--ranks", "answers are generated on one rank", "one rank");
   if (recipe.distill.hidden > 0) refuse("distill.hidden", "hidden states are compared on one rank", "one rank");
   if (!recipe.distill.cache.empty())
     refuse("distill.cache", "ranks would write the same files", "a cache that one rank filled, or none");

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/inproc.h"
 #include "core/tape.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
@@ -25,6 +26,7 @@
 #include "support/error_of.h"
 #include "support/folder.h"
 #include "train/language.h"
+#include "train/mesh.h"
 #include "train/trainer.h"
 
 namespace braid::train {
@@ -266,6 +268,47 @@ TEST(NestedModels, AllTrainWithTheSameBitsInPartsAndResumed) {
             std::vector<std::string>{});
   EXPECT_GT(different(whole, half).size(), 10u);
   slice_of(whole, "half", place.path() / "slice");  // a checkpoint is nested
+}
+
+// Ranks that divide the batch sum the gradients of the model that a step trains.
+TEST(NestedModels, RanksTrainWhatOneDoes) {
+  const support::Folder place;
+  const fs::path nested = nested_hybrid(place.path() / "nested").folder;
+  Recipe r = recipe_of(nested, place.path() / "one");
+  r.nest.budgets = {1, 0.6, 0.5};
+  r.batch = 5;  // divided unevenly
+  r.checkpoint.every = 0;
+  const auto losses_on = [&](int ranks, int64_t zero) {
+    r.out = (place.path() / fmt::format("{}-{}", ranks, zero)).string();
+    r.parallel.zero = zero;
+    std::vector<double> losses;
+    comm::run_in_process(ranks, {.per_node = ranks}, [&](comm::Group& world) {
+      check_mesh(r, ranks);
+      Mesh mesh(r, world);
+      Arena arena;
+      Ctx ctx{.arena = arena, .threads = 1};
+      Language language(r, ctx, &mesh);
+      Trainer trainer(r, language, ctx, &mesh);
+      EXPECT_EQ(trainer.train({.step =
+                                   [&](const StepLog& log) {
+                                     if (world.rank() == 0) losses.push_back(log.loss), losses.push_back(log.grad_norm);
+                                   }}),
+                Outcome::finished);
+    });
+    return losses;
+  };
+  r.log.every = 1;
+  const std::vector<double> one = losses_on(1, 0);
+  ASSERT_EQ(one.size(), 12u);
+  for (const int64_t zero : {0, 1}) {
+    const std::vector<double> two = losses_on(2, zero);
+    ASSERT_EQ(two.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 1e-5 * one[i]) << i;
+  }
+  r.parallel.zero = 2;
+  EXPECT_NE(support::error_of([&] { check_mesh(r, 2); }).find("parallel.zero=1"), std::string::npos);
+  r.parallel = {.exact = true};
+  EXPECT_NE(support::error_of([&] { check_mesh(r, 2); }).find("parallel.exact"), std::string::npos);
 }
 
 TEST(NestedModels, RefuseWhatTheyAreNot) {

@@ -12,6 +12,7 @@
 #include "core/ctx.h"
 #include "core/param.h"
 #include "models/master_weights.h"
+#include "sys/error.h"
 #include "train/manifest.h"
 
 namespace braid::train {
@@ -39,6 +40,12 @@ class Sums {
 
  private:
   std::vector<Sum> sums_;
+};
+
+// An error that all ranks throw together: they can still save.
+class CommonError : public Error {
+ public:
+  using Error::Error;
 };
 
 class Objective {

@@ -97,8 +97,8 @@ void check_rollout(const Recipe& recipe) {
     fail("eval.every", {.what = "[rollout] holds nothing out", .hint = "braid eval --tasks on the checkpoints"});
 }
 
-Rollouts::Rollouts(const Recipe& recipe, const fs::path& language, int64_t vocabulary)
-    : recipe_(recipe), files_(language), language_(files_.language(vocabulary)) {
+Rollouts::Rollouts(const Recipe& recipe, const fs::path& language, int64_t vocabulary, comm::Group* ranks)
+    : recipe_(recipe), files_(language), language_(files_.language(vocabulary)), exchange_(ranks, vocabulary) {
   const RolloutRecipe& r = recipe.rollout;
   std::vector<int64_t> levels;
   for (const std::string& name : r.environments) {
@@ -116,8 +116,9 @@ Rollouts::~Rollouts() {
 }
 
 void Rollouts::start(std::shared_ptr<models::Model> live, std::function<void(const fs::path&)> write, int threads) {
-  generator_ =
-      std::make_unique<Generator>(recipe_, std::move(live), std::move(write), rollout_length(recipe_), threads);
+  const std::string copy = exchange_.first() ? ".generator" : fmt::format(".generator-{}", exchange_.rank());
+  generator_ = std::make_unique<Generator>(recipe_, std::move(live), std::move(write), fs::path(recipe_.out) / copy,
+                                           rollout_length(recipe_), threads);
 }
 
 std::string Rollouts::prompt_of(const environments::Problem& problem, const std::string& environment,
@@ -219,9 +220,8 @@ void Rollouts::charge(Group& group) const {
 
 // Of all groups that were drawn, those that are replaced too: a mean over the others alone would flatter. Rewards are
 // the environments', before effort is charged.
-void Rollouts::note(const std::vector<Posed>& posed, StepRollouts& out) {
-  for (const Posed& p : posed) {
-    const Group& group = p.group;
+void Rollouts::note(const std::vector<Group>& groups, StepRollouts& out) {
+  for (const Group& group : groups) {
     const auto n = static_cast<double>(group.answers.size());
     if (!group.error.empty()) continue;
     curriculum_->note(group.of, group.passed());
@@ -279,6 +279,30 @@ void Rollouts::routes_of(std::span<const int64_t> row_ids, nn::Routes& out) cons
   }
 }
 
+// This rank's share of problems `first` to `first + count` of a step, answered and judged.
+std::vector<Group> Rollouts::own_groups(int64_t step, int64_t first, int64_t count) {
+  const Range own = exchange_.share(count);
+  if (own.count == 0) return {};
+  std::vector<Posed> posed = pose(step, first + own.begin, own.count);
+  answer(step, posed);
+  std::vector<Group> groups;
+  for (Posed& p : posed) {
+    judge(p);
+    groups.push_back(std::move(p.group));
+  }
+  return groups;
+}
+
+// This rank's share of them, with what else training reads. The others are dropped.
+std::vector<Group> Rollouts::looked_at_again(std::vector<Group>& groups) {
+  const Range own = exchange_.share(std::ssize(groups));
+  const auto begin = std::make_move_iterator(groups.begin() + own.begin);
+  std::vector<Group> mine(begin, begin + own.count);
+  if (recipe_.policy.replay_routes) route(mine);
+  if (recipe_.policy.importance_cap > 0) score(mine);
+  return mine;
+}
+
 StepRollouts Rollouts::generate(int64_t step) {
   const RolloutRecipe& r = recipe_.rollout;
   const bool compares = recipe_.policy.advantage != "teacher";
@@ -290,15 +314,14 @@ StepRollouts Rollouts::generate(int64_t step) {
   std::vector<Group> spare, failed;  // without anything to learn, if there is nothing better
   int64_t posed_so_far = 0;
   for (int64_t round = 0; round <= r.refill && std::ssize(out.groups) < r.prompts; ++round) {
-    std::vector<Posed> posed = pose(step, posed_so_far, r.prompts - std::ssize(out.groups));
-    posed_so_far += std::ssize(posed);
-    answer(step, posed);
-    for (Posed& p : posed) judge(p);
-    note(posed, out);
-    for (Posed& p : posed) charge(p.group);
-    for (Posed& p : posed) {
-      std::vector<Group>& to = !p.group.error.empty() ? failed : compares && p.group.alike() ? spare : out.groups;
-      to.push_back(std::move(p.group));
+    const int64_t count = r.prompts - std::ssize(out.groups);
+    std::vector<Group> groups = exchange_.all([&] { return own_groups(step, posed_so_far, count); });
+    posed_so_far += count;
+    note(groups, out);
+    for (Group& group : groups) {
+      charge(group);
+      std::vector<Group>& to = !group.error.empty() ? failed : compares && group.alike() ? spare : out.groups;
+      to.push_back(std::move(group));
     }
   }
   if (out.groups.empty() && spare.empty() && !failed.empty())
@@ -310,8 +333,8 @@ StepRollouts Rollouts::generate(int64_t step) {
   if (commands) out.add("environment_errors", static_cast<double>(failed.size()), 0);
   spare.insert(spare.end(), std::make_move_iterator(failed.begin()), std::make_move_iterator(failed.end()));
   for (size_t i = 0; std::ssize(out.groups) < r.prompts; ++i) out.groups.push_back(std::move(spare[i]));
-  if (recipe_.policy.replay_routes) route(out.groups);
-  if (recipe_.policy.importance_cap > 0) score(out.groups);
+  if (recipe_.policy.replay_routes || recipe_.policy.importance_cap > 0)
+    out.groups = exchange_.all([&] { return looked_at_again(out.groups); });
   return out;
 }
 
@@ -353,7 +376,7 @@ void Rollouts::draw(int64_t step, data::Batch& out) {
 
 void Rollouts::log(const StepRollouts& rollouts) {
   const int64_t every = recipe_.rollout.every;
-  if (every == 0) return;
+  if (every == 0 || !exchange_.first()) return;
   const fs::path path = fs::path(recipe_.out) / kLines;
   if (!lines_) lines_ = reopen_lines(path, rollouts.step);
   if ((rollouts.step + 1) % every == 0) append_lines(lines_of(rollouts), lines_, path);

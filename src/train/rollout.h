@@ -25,6 +25,7 @@
 #include "models/model.h"
 #include "train/curriculum.h"
 #include "train/generator.h"
+#include "train/group_exchange.h"
 #include "train/groups.h"
 #include "train/objective.h"
 #include "train/recipe.h"
@@ -41,8 +42,9 @@ int64_t rollout_length(const Recipe& recipe);
 
 class Rollouts {
  public:
-  // Opens the environments and the tokenizer and template of `language`. The recipe outlives this.
-  Rollouts(const Recipe& recipe, const std::filesystem::path& language, int64_t vocabulary);
+  // Opens the environments and the tokenizer and template of `language`. `ranks`: those that divide the answers of a
+  // step, or null; all of them draw. It and the recipe outlive this.
+  Rollouts(const Recipe& recipe, const std::filesystem::path& language, int64_t vocabulary, comm::Group* ranks);
   Rollouts(const Rollouts&) = delete;
   Rollouts& operator=(const Rollouts&) = delete;
   ~Rollouts();
@@ -67,12 +69,14 @@ class Rollouts {
   };
   StepRollouts generate(int64_t step);
   void generate_ahead(int64_t step);
+  std::vector<Group> own_groups(int64_t step, int64_t first, int64_t count);
   std::vector<Posed> pose(int64_t step, int64_t first, int64_t count);
   std::string prompt_of(const environments::Problem& problem, const std::string& environment, bool think) const;
   void answer(int64_t step, std::vector<Posed>& posed);
   void judge(Posed& posed);
   void charge(Group& group) const;
-  void note(const std::vector<Posed>& posed, StepRollouts& out);
+  void note(const std::vector<Group>& groups, StepRollouts& out);
+  std::vector<Group> looked_at_again(std::vector<Group>& groups);
   void score(std::vector<Group>& groups);
   void route(std::vector<Group>& groups);
   void log(const StepRollouts& rollouts);
@@ -80,6 +84,7 @@ class Rollouts {
   const Recipe& recipe_;
   data::LanguageFiles files_;
   data::Language language_;
+  GroupExchange exchange_;
   std::vector<std::string> labels_;  // of the environments, in logs
   std::vector<std::unique_ptr<environments::Environment>> environments_;
   std::optional<Curriculum> curriculum_;

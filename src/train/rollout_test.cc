@@ -11,11 +11,14 @@
 #include <set>
 #include <sstream>
 
+#include "comm/inproc.h"
 #include "io/model_path.h"
 #include "support/error_of.h"
 #include "support/folder.h"
 #include "sys/interrupt.h"
+#include "train/checkpoint.h"
 #include "train/language.h"
+#include "train/mesh.h"
 #include "train/trainer.h"
 
 namespace braid::train {
@@ -60,6 +63,26 @@ class RolloutTest : public support::FolderTest {
     }});
     const auto values = language.masters().values();
     run.values.assign(values.begin(), values.end());
+    return run;
+  }
+
+  // On ranks that divide the batch: what the first of them logs, and the values of all, which are the same.
+  Run train_on(int ranks, const fs::path& from = {}) {
+    Run run;
+    comm::run_in_process(ranks, {.per_node = ranks}, [&](comm::Group& world) {
+      check_mesh(recipe_, ranks);
+      Mesh mesh(recipe_, world);
+      Arena arena;
+      Ctx ctx{.arena = arena, .threads = 1};
+      Language language(recipe_, ctx, &mesh);
+      Trainer trainer(recipe_, language, ctx, &mesh);
+      if (!from.empty()) trainer.resume(from);
+      trainer.train({.step = [&](const StepLog& log) {
+        if (world.rank() == 0) run.losses.push_back(log.loss);
+      }});
+      const auto values = language.masters().values();
+      if (world.rank() == ranks - 1) run.values.assign(values.begin(), values.end());
+    });
     return run;
   }
 
@@ -159,6 +182,47 @@ TEST_F(RolloutTest, AResumedRunHasTheSameAnswers) {
 }
 
 // A signal ends the answers of a step, which has then not begun: drawn again, it is what it would have been.
+// Ranks share the answers of a step, unevenly, and with fewer groups than ranks; all then have the same ones, those of
+// one rank, bit for bit. Groups without an advantage are drawn again.
+TEST_F(RolloutTest, RanksDivideTheAnswers) {
+  recipe_.parallel.exact = true;
+  recipe_.log.every = 1;
+  recipe_.rollout.ahead = 1;
+  recipe_.rollout.prompts = 2;
+  recipe_.policy.importance_cap = 5;
+  const auto on = [&](int ranks) {
+    recipe_.out = (folder_ / std::to_string(ranks)).string();
+    Run run = ranks == 1 ? train() : train_on(ranks);
+    return std::pair(std::move(run), lines());
+  };
+  const auto [one, answers] = on(1);
+  ASSERT_EQ(one.losses.size(), 3u);
+  for (const int ranks : {2, 3}) {
+    const auto [many, same] = on(ranks);
+    EXPECT_EQ(many.losses, one.losses) << ranks;
+    EXPECT_EQ(many.values, one.values) << ranks;
+    EXPECT_EQ(same, answers) << ranks;
+  }
+}
+
+// An environment that fails on one rank ends the run on all, after a checkpoint, and any number of ranks goes on.
+TEST_F(RolloutTest, AnEnvironmentThatFailsOnARankEndsAll) {
+  recipe_.rollout.environments = {"command:while read -r l; do case \"$l\" in *problem*) [ -e " +
+                                  (folder_ / "broken").string() +
+                                  " ] && exit 1; echo '{\"prompt\": \"hi\"}';; *) n=$((n + 1)); "
+                                  "echo \"{\\\"reward\\\": $((n % 2))}\";; esac; done"};
+  recipe_.log.every = 1;
+  recipe_.steps = 1;
+  train_on(2);
+  std::ofstream(folder_ / "broken") << "";
+  recipe_.steps = 2;
+  const fs::path first = list_checkpoints(recipe_.out).back();
+  const std::string error = support::error_of([&] { train_on(2, first); });
+  EXPECT_NE(error.find("command"), std::string::npos) << error;
+  fs::remove(folder_ / "broken");
+  EXPECT_EQ(train_on(3, first).losses.size(), 1u);
+}
+
 TEST_F(RolloutTest, ASignalEndsTheAnswers) {
   recipe_.rollout.curriculum = "pass-rate";
   recipe_.rollout.every = 0;
@@ -167,7 +231,7 @@ TEST_F(RolloutTest, ASignalEndsTheAnswers) {
   Language language(recipe_, ctx);
   sys::catch_interrupts();
   const auto drawn = [&](bool interrupted) {
-    Rollouts rollouts(recipe_, io::find_model("tiny").folder, language.model()->config().vocab);
+    Rollouts rollouts(recipe_, io::find_model("tiny").folder, language.model()->config().vocab, nullptr);
     rollouts.start(language.model(), {}, 2);
     data::Batch batch;
     if (interrupted) {

@@ -195,6 +195,10 @@ bool Trainer::should_stop() {
 int64_t Trainer::draw() {
   try {
     return objective_.draw(progress_.step, false);
+  } catch (const CommonError&) {
+    if (progress_.step > 0) save();
+    if (!leads()) mesh_->barrier();  // the first rank reports it
+    throw;
   } catch (const Error&) {
     if (!mesh_ && progress_.step > 0) save();
     throw;
