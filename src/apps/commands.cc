@@ -19,6 +19,7 @@ const Command kCommands[] = {
     {"quantize", "large matrices in FP8 or in 3 to 8 bits, as a folder", &setup_quantize, "models"},
     {"prune", "fewer channels, heads, experts or layers, to a target", &setup_prune, "training"},
     {"search", "the best variant of each layer within limits of cost", &setup_search, "training"},
+    {"fuse", "feed-forward blocks with nothing between them as one", &setup_fuse, "training"},
     {"nest", "units in order of importance: smaller models are its prefixes", &setup_nest, "training"},
     {"slice", "one of the models inside a nested one, as a folder", &setup_slice, "training"},
     {"merge", "one model from several, or from one and its adapter", &setup_merge, "training"},

@@ -55,6 +55,7 @@ Action setup_score(Cli& cli);
 Action setup_search(Cli& cli);
 Action setup_serve(Cli& cli);
 Action setup_slice(Cli& cli);
+Action setup_fuse(Cli& cli);
 Action setup_tokenize(Cli& cli);
 Action setup_template(Cli& cli);
 Action setup_train(Cli& cli);
