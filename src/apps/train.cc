@@ -122,8 +122,7 @@ int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Obje
   }
   std::fputs(fmt::format("stopped after step {}; --resume auto goes on\n", trainer.progress().step).c_str(), stderr);
   const int signal = sys::caught_signal();
-  CHECK(signal > 0, "stopped at step {} of {} without a signal", trainer.progress().step, recipe.steps);
-  return 128 + signal;
+  return 128 + (signal > 0 ? signal : SIGTERM);  // another rank's, which ended the answers of a step
 }
 
 // Draws how far the data is read.

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <tuple>
 
@@ -117,19 +116,6 @@ Example answer_of(const Line& text, const io::Json& line, const std::string& nam
   return example;
 }
 
-std::vector<Answer> pair_of(const Line& text, const Language& language, bool rated) {
-  const io::Json line = io::Json::parse(text.text, text.where);
-  std::vector<Answer> pair;
-  for (const char* name : {"chosen", "rejected"}) {
-    const std::string reward = std::string(name) + "_reward";
-    if (rated) line.need({reward});
-    pair.push_back({.tokens = answer_of(text, line, name, language), .reward = line.number_of({reward}, kReward)});
-  }
-  if (pair[0].reward.has_value() != pair[1].reward.has_value())
-    fail(text.where, {.what = "one answer of the pair is rated", .expected = "chosen_reward and rejected_reward"});
-  return pair;
-}
-
 // Of a conversation as it is written: what a template renders of it may depend on the answer.
 uint64_t prompt_hash(const io::Json& line, const Example& example) {
   if (!line.get({"messages"})) {
@@ -139,6 +125,21 @@ uint64_t prompt_hash(const io::Json& line, const Example& example) {
   const std::string text = line.raw()["messages"].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
                            line.raw().value("tools", nlohmann::json()).dump();
   return hash_of(std::span<const char>(text));
+}
+
+std::vector<Answer> pair_of(const Line& text, const Language& language, bool rated) {
+  const io::Json line = io::Json::parse(text.text, text.where);
+  std::vector<Answer> pair;
+  for (const char* name : {"chosen", "rejected"}) {
+    const std::string reward = std::string(name) + "_reward";
+    if (rated) line.need({reward});
+    pair.push_back({.tokens = answer_of(text, line, name, language), .reward = line.number_of({reward}, kReward)});
+    pair.back().prompt = prompt_hash(line, pair[0].tokens);
+    pair.back().group = std::to_string(pair.back().prompt);
+  }
+  if (pair[0].reward.has_value() != pair[1].reward.has_value())
+    fail(text.where, {.what = "one answer of the pair is rated", .expected = "chosen_reward and rejected_reward"});
+  return pair;
 }
 
 std::vector<Answer> rollout_of(const Line& text, const Language& language, bool rated) {
@@ -244,11 +245,12 @@ int64_t Answers::length_of(int64_t row) const {
 
 Answers read_preferences(const std::filesystem::path& path, const Language& language, bool rated,
                          const Reading& reading) {
-  std::vector<Group> none;
-  Answers answers = read(path, none, reading, [&](const Line& line) { return pair_of(line, language, rated); });
+  std::vector<Group> prompts;  // of every answer
+  Answers answers = read(path, prompts, reading, [&](const Line& line) { return pair_of(line, language, rated); });
   answers.per_row = 2;
-  answers.groups.resize(static_cast<size_t>(answers.rows()));
-  std::iota(answers.groups.begin(), answers.groups.end(), int64_t{0});
+  for (Group& prompt : prompts) prompt.file = 0;  // the same one in another file, too
+  const std::vector<int64_t> numbers = numbers_of(prompts);
+  for (size_t i = 0; i < numbers.size(); i += 2) answers.groups.push_back(numbers[i]);
   return answers;
 }
 

@@ -1,7 +1,7 @@
 // Answers to prompts, what preferences and policies are trained on: lines of JSON.
 //
 //   preference   {"prompt", "chosen", "rejected"}: a row is a pair of answers, the chosen one first, which may be rated
-//                by "chosen_reward" and "rejected_reward".
+//                by "chosen_reward" and "rejected_reward". Pairs of one prompt are held out together.
 //   rollouts     {"group", "prompt_ids", "completion_ids", "reward", "logprobs"}: a row is an answer that a policy
 //                sampled, with the natural log-probability of each of its tokens; answers of one group have one prompt,
 //                and are in one file.

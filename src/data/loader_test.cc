@@ -567,6 +567,30 @@ TEST_F(TextTest, PairsAreAnswersToOnePrompt) {
   }
 }
 
+// On one side, whatever stands between them.
+TEST_F(TextTest, PairsOfOnePromptAreHeldOutTogether) {
+  std::string text;
+  for (int64_t i = 0; i < 40; ++i) {
+    text += nlohmann::json{{"prompt_ids", {7, i % 20}}, {"chosen_ids", {i % 30}}, {"rejected_ids", {31}}}.dump() + "\n";
+  }
+  const std::string path = write("pairs.jsonl", text);
+  std::map<int32_t, std::set<bool>> sides;
+  for (const bool held_out : {false, true}) {
+    const Loader loader =
+        open({.kind = "preference", .path = path, .batch = 1, .validation = 0.4, .held_out = held_out, .once = true},
+             language());
+    for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) sides[loader.batch(step).ids[1]].insert(held_out);
+  }
+  ASSERT_EQ(sides.size(), 20u);
+  size_t held = 0;
+  for (const auto& [prompt, of] : sides) {
+    EXPECT_EQ(of.size(), 1u) << prompt;
+    held += of.count(true);
+  }
+  EXPECT_GT(held, 2u);
+  EXPECT_LT(held, 18u);
+}
+
 TEST_F(TextTest, RolloutsKnowTheirGroups) {
   std::string text;
   for (const auto& [group, reward] : {std::pair("a", 1.0), {"b", 5.0}, {"a", 2.0}, {"a", 6.0}, {"b", 5.0}}) {

@@ -32,11 +32,9 @@ const text::Tokenizer& tokenizer_of(const Language& language, const std::string&
 
 // What the tokenizer puts before a text: BOS, or nothing. End-of-text is none of it: it separates already.
 std::vector<int32_t> opening_of(const text::Tokenizer& tokenizer, int32_t end_of_text) {
-  std::vector<int32_t> around = tokenizer.encode("", true);
-  const std::vector<int32_t> probe = tokenizer.encode("a", true);
-  around.erase(std::ranges::mismatch(around, probe).in1, around.end());
-  around.erase(std::ranges::find(around, end_of_text), around.end());
-  return around;
+  std::vector<int32_t> opening = tokenizer.opening();
+  opening.erase(std::ranges::find(opening, end_of_text), opening.end());
+  return opening;
 }
 
 // `text` as documents: each ends with end-of-text, if the tokenizer has one, and begins as the first one does.

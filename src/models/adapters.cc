@@ -133,6 +133,12 @@ void Adapters::apply(const AdapterSite& site, Ctx& ctx) {
   }
 }
 
+void Adapters::gradient_arrays(std::vector<std::span<float>>& arrays) {
+  for (auto& [name, copy] : copies_) {
+    for (sys::BigVector<float>& grad : copy.grads) arrays.emplace_back(grad);
+  }
+}
+
 void Adapters::fold_gradients(int threads) {
   Ctx ctx{.arena = arena_, .threads = threads};
   for (AdapterSite& site : sites_) {

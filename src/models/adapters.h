@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/ctx.h"
@@ -33,6 +34,8 @@ class Adapters {
   void apply(int threads);
   // After the last part of a batch: adds the gradients of working copies to those of A and B, and clears them.
   void fold_gradients(int threads);
+  // Adds those of the copies, in the same order on every rank.
+  void gradient_arrays(std::vector<std::span<float>>& arrays);
 
   const std::vector<AdapterSite>& sites() const { return sites_; }
   std::vector<Param*> params();  // every A and B

@@ -71,6 +71,10 @@ TEST(NemotronH, TheClampOfDtIsItsLimit) {
   c["time_step_limit"] = {0.01, 0.5};
   EXPECT_FLOAT_EQ(part<nn::Mamba2Spec>(read(c), 0).dt_min, 0.01f);
   EXPECT_FLOAT_EQ(part<nn::Mamba2Spec>(read(c), 0).dt_max, 0.5f);
+  for (const auto& [least, most] : {std::pair(0.5, 0.0), {0.0, -1.0}, {0.5, 0.1}}) {
+    c["time_step_limit"] = {least, most};
+    EXPECT_NE(refusal(c).find("time_step_limit does not go up"), std::string::npos) << refusal(c);
+  }
 }
 
 TEST(NemotronH, UseBiasDecidesTheBiasesOfMamba) {

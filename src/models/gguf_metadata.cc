@@ -98,6 +98,9 @@ class MetadataWriter {
     for (const nn::MoeSpec* m : moes_) {
       if (m->shared_width == 0) refuse("experts without a shared one");
     }
+    for (const nn::MlpSpec* m : mlps_) {
+      if (m->gated || m->act != Act::relu2) refuse("a feed-forward that is not relu2");
+    }
   }
   void check_transformer() const {
     architecture();

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
+#include <set>
 #include <string_view>
 
 #include "io/json.h"
@@ -28,6 +30,19 @@ constexpr std::array<std::array<const char*, 5>, 3> kPrefixes = {{
 
 const std::string kPacked = "_packed";  // what compressed-tensors adds to the name of a matrix
 
+// The layer of the stack that a stored tensor is part of; -1: none.
+int64_t layer_in(std::string_view name) {
+  for (const std::string_view list : {"layers.", "h."}) {
+    const size_t at = name.find(list);
+    if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.') || name.find("mtp.") < at) continue;
+    int64_t layer = -1;
+    const char* digits = name.data() + at + list.size();
+    (void)std::from_chars(digits, name.data() + name.size(), layer);
+    return layer;
+  }
+  return -1;
+}
+
 class FileSource final : public nn::ParamSource {
  public:
   // Data derived from the bytes of `weights` goes into the store.
@@ -49,6 +64,19 @@ class FileSource final : public nn::ParamSource {
     for (int64_t i = 0; i < stored->count(); ++i)
       largest = std::max(largest, checked_scale(name, static_cast<float>(element(*stored, i))));
     return largest;
+  }
+
+  // Once a model of `layers` layers was made of it. Error for a weight or bias of one of them that it did not ask for:
+  // the config says less than there is. Scales, buffers and whatever lies outside of the layers may be there.
+  void check_places(int64_t layers) const {
+    for (const io::StoredTensor& tensor : weights_.tensors()) {
+      const std::string_view name = tensor.name;
+      const bool weighs = name.ends_with(".weight") || name.ends_with("_proj") || name.ends_with(".bias");
+      if (!weighs || name.ends_with(".attn.bias") || asked_.contains(tensor.name)) continue;  // GPT-2's mask
+      if (const int64_t layer = layer_in(name); layer >= 0 && layer < layers)
+        fail(where_, {.what = fmt::format("tensor {} has no place in the model of config.json", printable(name)),
+                      .hint = "the config.json of these weights"});
+    }
   }
 
   Param first(const nn::ParamRequest& r) override {
@@ -110,6 +138,11 @@ class FileSource final : public nn::ParamSource {
     std::string name{};          // as the files spell it
   };
   Found find(const std::string& name) const {
+    Found found = look_for(name);
+    if (found.view) asked_.insert(found.name);
+    return found;
+  }
+  Found look_for(const std::string& name) const {
     if (const View* view = weights_.find(name)) return {view, name};
     for (const auto& spellings : kPrefixes) {
       if (!name.starts_with(spellings[0])) continue;
@@ -189,6 +222,7 @@ class FileSource final : public nn::ParamSource {
   WeightStore& store_;
   const io::Safetensors& weights_;
   std::string where_;
+  mutable std::set<std::string> asked_;
 };
 
 // FP8 keys and values, as ModelOpt or compressed-tensors say it. Caches of other formats that it knows are ignored: all
@@ -241,8 +275,10 @@ OpenFolder open_folder(const io::ModelPath& path) {
 
 std::unique_ptr<Model> load_model(const io::ModelPath& path) {
   Config config = load_config(path);
+  const auto layers = std::ssize(config.layers);
   OpenFolder folder = open_folder(path);
   auto model = std::make_unique<Model>(std::move(config), *folder.source);
+  if (const auto* files = dynamic_cast<const FileSource*>(folder.source.get())) files->check_places(layers);
   model->store = std::move(folder.store);
   return model;
 }

@@ -61,6 +61,23 @@ TEST_F(Load, OtherPrefixes) {
   }
 }
 
+// A weight that the config says nothing of would be missing in silence. What lies outside of the layers, buffers and
+// scales may be there.
+TEST_F(Load, AWeightWithoutAPlace) {
+  for (const char* name : {"backbone.layers.2.mixer.q_proj.bias", "backbone.layers.0.mixer.gate.weight"})
+    expect_says(error_after([&](Specs& specs) {
+                  specs.push_back({name, DType::bf16, {48}});
+                }),
+                {std::string(name) + " has no place in the model"});
+  EXPECT_EQ(error_after([](Specs& specs) {
+              for (const char* name : {"backbone.layers.4.mixer.q_proj.bias", "mtp.layers.0.mixer.q_proj.weight",
+                                       "vision.blocks.0.proj.weight", "backbone.layers.2.rotary_emb.inv_freq",
+                                       "backbone.layers.2.mixer.q_proj.input_scale"})
+                specs.push_back({name, DType::f32, {1}});
+            }),
+            "");
+}
+
 TEST_F(Load, ExpertsStoredInOneTensor) {
   EXPECT_EQ(error_after([](Specs& specs) {
               std::erase_if(specs, [](const auto& s) { return s.name.find(".experts.") != std::string::npos; });

@@ -416,6 +416,7 @@ void MasterWeights::sum_uses(int threads) {
 std::vector<std::span<float>> MasterWeights::gradient_arrays() {
   std::vector<std::span<float>> arrays = {grads_};
   for (Use& use : uses_) arrays.emplace_back(use.grad);
+  if (adapters_) adapters_->gradient_arrays(arrays);
   return arrays;
 }
 

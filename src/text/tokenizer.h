@@ -29,6 +29,8 @@ class Tokenizer {
   // `add_special`: with the tokens that the post-processor adds, usually BOS. Added tokens in the text become their ids
   // either way. Error when the text is not UTF-8 or longer than 1 GiB.
   std::vector<int32_t> encode(std::string_view text, bool add_special) const;
+  // What that puts before a text: BOS, or nothing.
+  const std::vector<int32_t>& opening() const { return before_; }
   // The same ids, faster for texts that have parts between added tokens in common, as the turns of a conversation do:
   // `memo` has the ids of the parts seen so far. A memo belongs to one tokenizer, and to one thread at a time.
   using Memo = std::unordered_map<std::string, std::vector<int32_t>>;

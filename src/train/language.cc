@@ -46,6 +46,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
     fail("optimizer.keep_zeros", {.what = "cannot be used with adapters, which fill zeros in", .hint = "lora.rank=0"});
   if (mesh) check_node_limit(recipe, config, mesh->expert_nodes());
   open_data(config, reading);  // first: a run that cannot read its data leaves no files behind
+  need_positions(config, held_out_ ? std::max(length(), held_out_->length()) : length());
   flops_ = train::flops_per_token(config, length());
   const int64_t available = mesh ? mesh->available_memory() : sys::memory_available();
   models::Stage stage;
@@ -139,7 +140,7 @@ void Language::open_data(const models::Config& config, const data::Reading& read
   const int64_t shares = mesh_ ? mesh_->shares() : 1;
   need_rows(recipe_, data_->rows(), shares);
   if (recipe_.eval.every == 0) return;
-  if (recipe_.eval.data.empty()) {
+  if (recipe_.eval.data.empty() || data::is_generated(spec.kind)) {
     spec.held_out = true;
   } else {
     spec.path = recipe_.eval.data;

@@ -6,9 +6,13 @@
 #include <functional>
 #include <utility>
 
+#include "comm/inproc.h"
 #include "core/integers.h"
 #include "io/token_file.h"
+#include "support/data.h"
+#include "support/error_of.h"
 #include "support/models.h"
+#include "train/mesh.h"
 #include "train/trainer.h"
 
 namespace braid::train {
@@ -351,6 +355,44 @@ TEST_F(LanguageTest, HeldOutBatchesAreNotTrainedAndWhole) {
   const Run dropped = train();
   EXPECT_NE(dropped.logs[0].loss, plain.logs[0].loss);
   for (const HeldOutLog& log : dropped.held_out) EXPECT_EQ(log.loss, plain.held_out[0].loss);
+  recipe_.dropout = 0;
+  recipe_.eval.data = "/nowhere";  // the source is a generator, which has no file
+  const Run named = train();
+  for (const HeldOutLog& log : named.held_out) EXPECT_EQ(log.loss, plain.held_out[0].loss);
+}
+
+// Learned positions end; rows must not be longer.
+TEST_F(LanguageTest, RowsBeyondTheLearnedPositionsAreRefused) {
+  recipe_.init = support::data("hf/gpt2");
+  recipe_.length = 200;
+  EXPECT_NE(support::error_of([&] { train(); }).find("[length] the model has no positions"), std::string::npos);
+  recipe_.length = 32;
+  recipe_.steps = 1;
+  EXPECT_EQ(train().logs.size(), 1u);
+}
+
+// Adapters of experts and of the head read working copies, whose gradients are folded into A and B: with exact ranks,
+// which continue each other's sums, they do so once, and nothing differs from one rank in a bit.
+TEST_F(LanguageTest, ExactRanksFoldGradientsOfAdaptersAsOneDoes) {
+  write_hybrid();
+  recipe_.lora.rank = 2;
+  recipe_.lora.targets = {"q_proj", "lm_head"};
+  recipe_.lora.target_parameters = {"experts.up_proj"};
+  recipe_.parallel.exact = true;
+  const Run one = train();
+  std::vector<float> values;
+  recipe_.out += "-ranks";
+  comm::run_in_process(2, {.per_node = 2}, [&](comm::Group& world) {
+    Mesh mesh(recipe_, world);
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = 1};
+    Language language(recipe_, ctx, &mesh);
+    Trainer(recipe_, language, ctx, &mesh).train({});
+    const auto own = language.masters().values();
+    if (world.rank() == 1) values.assign(own.begin(), own.end());
+  });
+  EXPECT_EQ(values, one.values.back());
+  EXPECT_NE(values, one.values.front());
 }
 
 }  // namespace

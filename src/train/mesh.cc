@@ -224,6 +224,7 @@ void check_overlap(const Recipe& recipe, int ranks) {
                                                  {p.zero > 2, "parallel.zero = 3"},
                                                  {p.exact, "parallel.exact"},
                                                  {recipe.lora.rank > 0, "lora.rank"},
+                                                 {!recipe.nest.budgets.empty(), "nest.budgets"},
                                                  {trains_a_task(recipe), "[distill], [preference] or [policy]"}};
   for (const auto& [set, other] : others) {
     if (set)

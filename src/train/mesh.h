@@ -110,8 +110,7 @@ class Mesh {
   void barrier() { world_.barrier().wait(); }
   // This rank's share of what is free on its machine. All ranks ask before any of them takes some.
   int64_t available_memory();
-  // Bytes that this rank has sent so far.
-  // Seconds in which it waited for sums of gradients so far.
+  // Seconds in which this rank waited for sums of gradients so far, and bytes that it has sent.
   double waited() const { return waits_.seconds(); }
   int64_t bytes_sent() const { return world_.traffic().bytes[0] + world_.traffic().bytes[1]; }
 

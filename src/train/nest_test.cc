@@ -307,6 +307,8 @@ TEST(NestedModels, RanksTrainWhatOneDoes) {
   }
   r.parallel.zero = 2;
   EXPECT_NE(support::error_of([&] { check_mesh(r, 2); }).find("parallel.zero=1"), std::string::npos);
+  r.parallel = {.overlap = true};
+  EXPECT_NE(support::error_of([&] { check_mesh(r, 2); }).find("cannot be used with nest.budgets"), std::string::npos);
   r.parallel = {.exact = true};
   EXPECT_NE(support::error_of([&] { check_mesh(r, 2); }).find("parallel.exact"), std::string::npos);
 }

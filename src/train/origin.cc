@@ -232,6 +232,10 @@ void note_tables(const Recipe& recipe, const models::Config& config, std::vector
       {"preference.", recipe.preference.kind == "none", "preference.kind"},
       {"policy.", recipe.policy.advantage == "none", "policy.advantage"},
       {"loop.", !config.loop, "a model of recurrent depth"},
+      {"lora.", recipe.lora.rank == 0, "lora.rank"},
+      {"spike.", recipe.spike.z == 0 && recipe.spike.norm_z == 0, "spike.z or spike.norm_z"},
+      {"loss.goldfish", recipe.loss.goldfish_k == 0, "loss.goldfish_k"},
+      {"loss.capacity_drop", recipe.loss.capacity == 0, "loss.capacity"},
       {"rollout.", recipe.rollout.environments.empty(), "rollout.environments"}};
   for (const auto& [word, value] : changed_words(recipe)) {
     for (const auto& [table, off, needs] : tables) {
@@ -343,6 +347,13 @@ void need_memory(double state, double passes, int64_t available) {
                               .hint = state > free ? "a smaller model, or [lora]"
                                                    : "memory.recompute = \"full\", a larger accumulate, or a smaller "
                                                      "batch or length"});
+}
+
+void need_positions(const models::Config& config, int64_t length) {
+  if (config.learned_positions == 0 || length <= config.learned_positions) return;
+  fail("length", {.what = "the model has no positions for rows of this length",
+                  .got = std::to_string(length),
+                  .expected = fmt::format("at most {}", config.learned_positions)});
 }
 
 void need_rows(const Recipe& recipe, int64_t rows, int64_t shares) {

@@ -196,7 +196,7 @@ void each_loss_word(L& loss, Visit& visit) {
         "which are: those of the smallest weights, or the last");
   visit("loss.goldfish_k", loss.goldfish_k, kCount, "one token in k is not trained on; 0: all are");
   visit("loss.goldfish", loss.goldfish, Choices{"hash", "place"},
-        "choose masked tokens by a hash of those before them (copies mask the same), or by position, a control");
+        "choose masked tokens by a hash of them and those before (copies mask the same), or by position, a control");
   visit("loss.goldfish_seed", loss.goldfish_seed, kCount, "of the hash");
 }
 

@@ -226,7 +226,6 @@ void Rollouts::note(const std::vector<Group>& groups, StepRollouts& out) {
     if (!group.error.empty()) continue;
     curriculum_->note(group.of, group.passed());
     out.add("pass_at_1", n * group.passed(), n);
-    out.add("zero_variance", group.alike() ? 1 : 0, 1);
     for (const Sample& s : group.answers) {
       const auto tokens = static_cast<double>(s.ids.size());
       double surprise = 0;
@@ -320,15 +319,17 @@ StepRollouts Rollouts::generate(int64_t step) {
     note(groups, out);
     for (Group& group : groups) {
       charge(group);
+      if (group.error.empty()) out.add("zero_variance", group.alike() ? 1 : 0, 1);
       std::vector<Group>& to = !group.error.empty() ? failed : compares && group.alike() ? spare : out.groups;
       to.push_back(std::move(group));
     }
   }
   if (out.groups.empty() && spare.empty() && !failed.empty())
-    throw Error(Fault::failed_run, format_message("rollout.environments",
-                                                  {.what = fmt::format("no answer of step {} was judged", step + 1),
-                                                   .got = failed[0].error,
-                                                   .hint = "mending the command, then --resume auto"}));
+    throw CommonError(
+        Fault::failed_run,
+        format_message("rollout.environments", {.what = fmt::format("no answer of step {} was judged", step + 1),
+                                                .got = failed[0].error,
+                                                .hint = "mending the command, then --resume auto"}));
   if (r.refill > 0) out.add("refilled", static_cast<double>(posed_so_far - r.prompts), 0);
   if (commands) out.add("environment_errors", static_cast<double>(failed.size()), 0);
   spare.insert(spare.end(), std::make_move_iterator(failed.begin()), std::make_move_iterator(failed.end()));

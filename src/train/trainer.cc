@@ -197,7 +197,7 @@ int64_t Trainer::draw() {
     return objective_.draw(progress_.step, false);
   } catch (const CommonError&) {
     if (progress_.step > 0) save();
-    if (!leads()) mesh_->barrier();  // the first rank reports it
+    if (mesh_ && !leads()) mesh_->barrier();  // the first rank reports it
     throw;
   } catch (const Error&) {
     if (!mesh_ && progress_.step > 0) save();

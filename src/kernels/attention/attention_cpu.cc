@@ -330,7 +330,7 @@ void tile_values(const AttentionFwd& op, const AttentionTile& t, const Attention
   const int64_t width = op.q.dim(2), first = row / kernel.rows * kernel.rows;
   const int64_t rows = padded_to(t.rows(), kernel.rows / 2) - first, seen = t.pos() + row / t.ratio + 1 - start;
   const packed::Source values = tile_source<Num>(op.v_pages, op.page_table, t, s, start, n);
-  if (seen < n && !all_finite(values, n, width)) return add_block<Num>(op, t, s, start, n);
+  if ((seen < n || first < row) && !all_finite(values, n, width)) return add_block<Num>(op, t, s, start, n);
   fill_factors(op.v_pages, op.v_scales, op.page_table, t, start, n, 1, s.factors);
   std::fill(s.scores + first * kAttentionBlock, s.scores + row * kAttentionBlock, 0.0f);
   for (int64_t r = row; r < t.rows(); ++r) {

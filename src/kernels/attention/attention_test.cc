@@ -253,20 +253,26 @@ TEST(Attention, OnSoftwareTiles) {
 
 // A NaN reaches the tokens that see it and no other, on tiles too.
 TEST(Attention, OnTilesNanIsSeen) {
-  const packed::Kernel kernel = packed::soft_tile_bf16();
-  const int64_t tokens = 40, bad = 5, width = 16, heads = 4;
-  TestTensor q(DType::bf16, {tokens, heads, width}, 1), k(DType::bf16, {1, tokens, 1, width}, 2),
-      v = k, y(DType::bf16, {tokens, heads, width}, 3);
-  set_element(v.mut(), bad * width + 3, NAN);
-  const SeqMap map = SeqMap::one(tokens);
-  const AttentionFwd op{.q = q.view(), .k_pages = k.view(), .v_pages = v.view(), .y = y.mut(), .seqs = &map};
-  Arena arena;
-  Ctx ctx{.arena = arena};
-  std::vector<std::byte> memory(static_cast<size_t>(attention_fwd_workspace(&kernel, op, ctx.threads)));
-  attention_fwd_blocks(&kernel, ctx, op, memory);
-  for (int64_t t = 0; t < tokens; ++t) {
-    EXPECT_EQ(std::isnan(element(y.view(), t * heads * width + 3)), t >= bad) << t;
-    EXPECT_FALSE(std::isnan(element(y.view(), t * heads * width + 4))) << t;
+  struct Case {
+    int64_t before, tokens, bad;  // tokens that the cache has before these; the key with the NaN
+  };
+  // In the only block; in the last one, which holds that key alone and begins inside a tile of rows.
+  for (const auto& [before, tokens, bad] : {Case{0, 40, 5}, Case{3, 62, 64}}) {
+    const packed::Kernel kernel = packed::soft_tile_bf16();
+    const int64_t width = 16, heads = 4, keys = before + tokens;
+    TestTensor q(DType::bf16, {tokens, heads, width}, 1), k(DType::bf16, {1, keys, 1, width}, 2),
+        v = k, y(DType::bf16, {tokens, heads, width}, 3);
+    set_element(v.mut(), bad * width + 3, NAN);
+    const SeqMap map = SeqMap::one(tokens, before);
+    const AttentionFwd op{.q = q.view(), .k_pages = k.view(), .v_pages = v.view(), .y = y.mut(), .seqs = &map};
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    std::vector<std::byte> memory(static_cast<size_t>(attention_fwd_workspace(&kernel, op, ctx.threads)));
+    attention_fwd_blocks(&kernel, ctx, op, memory);
+    for (int64_t t = 0; t < tokens; ++t) {
+      EXPECT_EQ(std::isnan(element(y.view(), t * heads * width + 3)), before + t >= bad) << t;
+      EXPECT_FALSE(std::isnan(element(y.view(), t * heads * width + 4))) << t;
+    }
   }
 }
 

@@ -118,7 +118,7 @@ HWY_INLINE void encode_row(const float* from, const RandomKey& key, int64_t posi
   StoredVec inverse = hn::Zero(d);
   if constexpr (std::is_same_v<Num, int8_t>) {
     *scale = scale_of_row(from, states);
-    if (*scale > 0) inverse = hn::Set(d, 1 / *scale);
+    if (*scale > 0 && std::isfinite(1 / *scale)) inverse = hn::Set(d, 1 / *scale);  // otherwise zeros
   }
   HWY_ALIGN uint32_t draws[128];
   for (int64_t n = 0; n < states; n += lanes) {

@@ -28,6 +28,8 @@ nn::Mamba2Spec read_mamba(const io::Json& json, int64_t hidden, float eps) {
     if (limit->items().size() != 2) limit->refuse("is not a pair", "the least and the largest dt");
     m.dt_min = static_cast<float>(limit->items()[0].as_number({0, 1e30}));
     const double top = limit->items()[1].as_number();
+    if (!(top > 0) || top < static_cast<double>(m.dt_min))
+      limit->refuse("does not go up", "the least dt, then the largest, above 0");
     m.dt_max = top < 1e30 ? static_cast<float>(top) : 0.0f;
   }
   if (m.heads % m.groups != 0) {
@@ -141,6 +143,8 @@ MtpSpec read_mtp(const Reader& reader) {
   for (size_t i = 0; i < letters.size(); ++i) {
     const auto item = own ? std::optional(own->items()[i]) : std::nullopt;
     const std::string prefix = fmt::format("mtp.layers.{}.", i);
+    if (const auto width = reader.json.get({"intermediate_size"}); letters[i] == '-' && width && width->is_array())
+      width->refuse("has no width for the prediction block", "one number");
     mtp.layers.push_back({{{reader.block(letters[i], item ? &*item : nullptr, i, 0, letters.size()), prefix + "norm",
                             prefix + "mixer."}}});
   }

@@ -22,7 +22,7 @@ int64_t width_of(const io::Json& ffn, int64_t hidden) {
 
 Config read_nemotron_nas(const io::Json& json) {
   Config c = read_common(json, "nemotron-nas");
-  c.eps = static_cast<float>(number_or(json, {"rms_norm_eps"}, {0, 1}, 1e-5));
+  c.eps = static_cast<float>(number_or(json, {"rms_norm_eps"}, {0, 1}, 1e-6));
   const int64_t heads = need_int(json, {"num_attention_heads"}, Ranges::heads);
   nn::AttentionSpec attention{.hidden = c.hidden, .heads = heads, .kv_heads = heads};
   attention.head_dim = int_or(json, {"head_dim"}, Ranges::head_dim, std::max<int64_t>(1, c.hidden / heads));
