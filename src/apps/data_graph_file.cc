@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "apps/data_graph_models.h"
 #include "graph/generate.h"
 #include "graph/read_text.h"
 #include "io/npy.h"

@@ -66,6 +66,14 @@ TEST(Graph, StatsAndFingerprints) {
   EXPECT_EQ(s.empty, 2);
   EXPECT_EQ(s.mean, 1);
   EXPECT_NEAR(s.deviation, std::sqrt(1.5), 1e-12);
+  EXPECT_NEAR(s.spread, std::sqrt(1.5), 1e-12);
+  EXPECT_EQ(s.p99, 3);
+  EXPECT_EQ(stats_of({}).p99, 0);
+  const RowStats many = stats_of(star_graph(401));  // 200 nodes around node 0, 200 alone
+  EXPECT_EQ(many.most, 200);
+  EXPECT_EQ(many.p99, 1);  // one of 401 has more
+  EXPECT_EQ(many.empty, 200);
+  EXPECT_EQ(stats_of(band_graph(1000, 3)).p99, 6);
   Csr other = csr;
   other.col[3] = 1;
   EXPECT_NE(fingerprint(csr), fingerprint(other));
@@ -404,6 +412,65 @@ TEST(Generate, DegreesAreWhatTheModelsSay) {
     EXPECT_EQ(g.in.rowptr, g.out.rowptr);  // undirected
     EXPECT_EQ(g.in.col, g.out.col);
   }
+}
+
+TEST(Generate, MeshesBandsStarsAndRoads) {
+  const Csr stencil = stencil_graph(4), band = band_graph(9, 2), road = road_graph(2000, 1), star = star_graph(10);
+  for (const Csr& csr :
+       {stencil, band, road, star, stencil_graph(1), band_graph(1, 4), road_graph(1, 1), star_graph(1)}) {
+    check(csr, "generated");
+    const Graph g = make_graph(csr);
+    EXPECT_EQ(g.in.rowptr, g.out.rowptr);  // undirected
+    EXPECT_EQ(g.in.col, g.out.col);
+    for (int64_t i = 0; i < csr.rows; ++i)
+      EXPECT_FALSE(
+          std::binary_search(&csr.col[0] + csr.rowptr[size_t(i)], &csr.col[0] + csr.rowptr[size_t(i) + 1], int32_t(i)));
+  }
+  std::map<int64_t, int64_t> degrees;  // of a cube: corners, edges, faces, inside
+  for (int64_t i = 0; i < 64; ++i) ++degrees[stencil.degree(i)];
+  EXPECT_EQ(degrees, (std::map<int64_t, int64_t>{{7, 8}, {11, 24}, {17, 24}, {26, 8}}));
+  EXPECT_EQ(band.edges(), 2 * (8 + 7));
+  EXPECT_EQ(star.degree(0), 5);
+  EXPECT_EQ(stats_of(star).empty, 4);
+  EXPECT_NEAR(stats_of(road).mean, 2.1, 0.01);
+}
+
+// Means and spreads are those that were asked for, less what hubs lose to repetitions.
+TEST(Generate, PowerLawsHaveTheirMeanAndSpread) {
+  for (const double degree : {2.0, 8.0, 32.0}) {
+    for (const double spread : {0.0, 0.3, 1.0, 2.0, 4.0}) {
+      if (degree * spread > 100) continue;  // the hubs would have more edges than there are nodes
+      const RowStats s = stats_of(power_law_graph({.nodes = 1 << 14, .degree = degree, .spread = spread, .seed = 3}));
+      EXPECT_NEAR(s.mean, degree, 0.12 * degree) << degree << " " << spread;
+      EXPECT_NEAR(s.spread, spread, 0.15 * spread + 0.05) << degree << " " << spread;
+    }
+  }
+  EXPECT_EQ(power_law_graph({.nodes = 5, .degree = 0}).edges(), 0);
+  const BlockModel model{.nodes = 4000, .spread = 2, .seed = 1};
+  EXPECT_GT(stats_of(block_model(model).graph.in).spread, 1.5);
+}
+
+TEST(Generate, ThreadsChangeNoBit) {
+  const auto same = [](auto&& make) {
+    const auto one = make(1);
+    for (const int threads : {2, 3}) {
+      const auto other = make(threads);
+      if constexpr (requires { one.col; }) {
+        EXPECT_EQ(one.rowptr, other.rowptr);
+        EXPECT_EQ(one.col, other.col);
+      } else {
+        EXPECT_EQ(one.graph.in.col, other.graph.in.col);
+        EXPECT_EQ(one.x, other.x);
+        EXPECT_EQ(one.y, other.y);
+      }
+    }
+  };
+  same([](int threads) { return rmat_graph(12, 8, 1, threads); });
+  same([](int threads) { return uniform_graph(5000, 20000, 1, threads); });
+  same([](int threads) { return power_law_graph({.nodes = 5000, .seed = 1}, threads); });
+  same([](int threads) { return road_graph(30000, 1, threads); });
+  same([](int threads) { return block_model({.nodes = 3000, .seed = 1}, threads); });
+  same([](int threads) { return block_model({.nodes = 3000, .spread = 1, .seed = 1}, threads); });
 }
 
 TEST(Generate, EdgesOfABlockModelStayInTheirClasses) {
