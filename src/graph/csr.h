@@ -19,10 +19,13 @@ struct Csr {
   std::vector<int64_t> rowptr = {0};  // [rows + 1]
   std::vector<int32_t> col{};         // [edges], not descending within a row; equal neighbours are parallel edges
   std::vector<float> weight{};        // [edges], finite; empty: all are 1
+  // [rows], finite: weights of self-loops, which are not edges, as gcn adds them to every node; empty: all are 1.
+  std::vector<float> loop{};
 
   int64_t edges() const { return std::ssize(col); }
   int64_t degree(int64_t row) const { return rowptr[static_cast<size_t>(row) + 1] - rowptr[static_cast<size_t>(row)]; }
   float weight_of(int64_t edge) const { return weight.empty() ? 1 : weight[static_cast<size_t>(edge)]; }
+  float loop_of(int64_t row) const { return loop.empty() ? 1 : loop[static_cast<size_t>(row)]; }
   // What ops read; not null without edges either.
   View rowptr_view() const { return view_of(rowptr.data(), {rows + 1}); }
   View col_view() const { return ids_view(col); }

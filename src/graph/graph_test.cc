@@ -274,7 +274,8 @@ TEST(GraphText, EdgeListsMayHaveCommentsAndMoreColumns) {
   EXPECT_EQ(parse_edge_list(text, "e", false).csr.rowptr, (std::vector<int64_t>{0, 1, 3, 3}));
   EXPECT_EQ(parse_edge_list(text, "e", false).csr.col, (std::vector<int32_t>{1, 0, 2}));
   EXPECT_EQ(parse_edge_list(text, "e", false).removed, 1);
-  EXPECT_EQ(parse_edge_list(text, "e", true).csr.col, (std::vector<int32_t>{1, 0, 2, 1}));
+  const char* once = "# SNAP\n0 1 1 x\n\n2\t1 0.25\n1,0 1\n";
+  EXPECT_EQ(parse_edge_list(once, "e", true).csr.col, (std::vector<int32_t>{1, 0, 2, 1}));
 }
 
 // Row by row: who sends, and with which weight.
@@ -295,9 +296,11 @@ TEST(GraphText, ValuesAreWeights) {
                weights)
         .csr;
   };
-  EXPECT_EQ(rows_of(read("real general")), (Rows{{}, {}, {{0, -2.f}, {1, 0.1f}}}));
-  EXPECT_EQ(rows_of(read("real symmetric")), (Rows{{{2, -2.f}}, {{2, 0.1f}}, {{0, -2.f}, {1, 0.1f}}}));
-  EXPECT_EQ(rows_of(read("real skew-symmetric")), (Rows{{{2, 2.f}}, {{2, -0.1f}}, {{0, -2.f}, {1, 0.1f}}}));
+  EXPECT_EQ(rows_of(read("real general")), (Rows{{}, {}, {{0, -4.f}, {1, 0.1f}}}));
+  EXPECT_EQ(rows_of(read("real symmetric")), (Rows{{{2, -4.f}}, {{2, 0.1f}}, {{0, -4.f}, {1, 0.1f}}}));
+  EXPECT_EQ(rows_of(read("real skew-symmetric")), (Rows{{{2, 4.f}}, {{2, -0.1f}}, {{0, -4.f}, {1, 0.1f}}}));
+  EXPECT_EQ(parse_matrix_market("%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 7\n1 2 1\n", "m").csr.loop,
+            (std::vector<float>{7, 1}));
   EXPECT_TRUE(read("pattern symmetric").weight.empty());
   EXPECT_TRUE(read("real symmetric", Weights::ignored).weight.empty());
   EXPECT_EQ(rows_of(parse_matrix_market("%%MatrixMarket matrix coordinate integer general\n2 2 1\n1 2 +3\n", "m").csr),
@@ -313,6 +316,34 @@ TEST(GraphText, TheThirdColumnOfAListIsAWeight) {
   EXPECT_TRUE(parse_edge_list(text, "e", false, 0, Weights::ignored).csr.weight.empty());
 }
 
+// As PyTorch Geometric sums them: repeated edges add up, self-loops have a weight of their own.
+TEST(GraphText, WeightsOfRepeatedEdgesAddUpAndSelfLoopsKeepTheirs) {
+  const TextGraph one = parse_edge_list("0 1 3\n0 1 2\n2 2 9\n2 2 4\n0 1 3\n1 2 1\n", "e", false);
+  EXPECT_EQ(rows_of(one.csr), (Rows{{}, {{0, 8.f}}, {{1, 1.f}}}));
+  EXPECT_EQ(one.csr.loop, (std::vector<float>{1, 1, 4}));
+  EXPECT_EQ(one.removed, 4);
+  const TextGraph both = parse_edge_list("0 1 3\n0 1 2\n1 0 5\n1 1 0\n", "e", true);
+  EXPECT_EQ(rows_of(both.csr), (Rows{{{1, 5.f}}, {{0, 5.f}}}));
+  EXPECT_EQ(both.csr.loop, (std::vector<float>{1, 0}));
+  EXPECT_TRUE(parse_edge_list("0 1\n0 0\n", "e", true).csr.loop.empty());
+  EXPECT_NE(support::error_of([] { parse_edge_list("0 1 3e38\n0 1 3e38\n", "e", false); }).find("is not finite"),
+            std::string::npos);
+  // Through a file, another order of the nodes, and a batch.
+  const support::Folder folder;
+  GraphData data;
+  data.graph = make_graph(one.csr);
+  data.features = 1;
+  data.x = {1, 2, 3};
+  permute(data, std::vector<int32_t>{2, 0, 1});
+  EXPECT_EQ(data.graph.in.loop, (std::vector<float>{4, 1, 1}));
+  write_graph(folder.path() / "g.safetensors", data);
+  const GraphData read = read_graph(folder.path() / "g.safetensors", Task::edge, 0);
+  EXPECT_EQ(read.graph.in.loop, data.graph.in.loop);
+  EXPECT_EQ(read.graph.in.weight, data.graph.in.weight);
+  EXPECT_EQ(read.graph.edges(), 2);
+  EXPECT_EQ(read.notes[0], "1 self-loops of the file are no edges: gcn takes their weights in place of 1");
+}
+
 TEST(GraphText, WeightsThatContradictOneAnotherAreRefused) {
   const auto expect = [](const char* wanted, const std::string& text, bool both_ways = false) {
     const std::string error = support::error_of(
@@ -324,7 +355,6 @@ TEST(GraphText, WeightsThatContradictOneAnotherAreRefused) {
   expect("line 3: the weight is not a finite number; got nan", skew + "2 1 nan\n1 2 3\n");
   expect("line 3: the weight is not a finite number; got 1e99", skew + "2 1 1e99\n1 2 3\n");
   expect("line 3: the weight is not a finite number; got 3x; try --unweighted", skew + "2 1 3x\n1 2 3\n");
-  expect("the edge from node 0 to 1 has two weights; got 2 and 3", "0 1 3\n0 1 2\n");
   expect("the edge from node 1 to 0 has two weights; got 2 and 3", "0 1 3\n1 0 2\n", true);
   expect("the edge from node 1 to 0 has two weights; got -3 and 3", skew + "2 1 3\n1 2 3\n");
   expect("is not a matrix of coordinates", "%%MatrixMarket matrix coordinate pattern skew-symmetric\n2 2 0\n");
