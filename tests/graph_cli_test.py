@@ -212,7 +212,7 @@ class Graphs(GraphCase):
                          (0, "2 self-loops and repeated edges are no edges of their own: weights of repeated edges are added up, and gcn "
                              "takes those of self-loops in place of 1\n"))
         (self.folder / "m.txt").write_text("0 1\n1 1\n0 1\n")
-        done = braid("data", "graph", "m.txt", "-o", "n.safetensors", cwd=self.folder)
+        done = braid("data", "graph", "m.txt", "-o", "text.safetensors", cwd=self.folder)
         self.assertEqual((done.returncode, done.stderr), (0, "2 self-loops and repeated edges are left out\n"))
         (self.folder / "m.mtx").write_text("%%MatrixMarket matrix coordinate complex general\n2 2 1\n1 2 3 4\n")
         self.refused("pattern|real|integer", "data", "graph", "m.mtx", "-o", "n.safetensors")
