@@ -74,6 +74,13 @@ TEST(Graph, StatsAndFingerprints) {
   EXPECT_EQ(many.p99, 1);  // one of 401 has more
   EXPECT_EQ(many.empty, 200);
   EXPECT_EQ(stats_of(band_graph(1000, 3)).p99, 6);
+  Csr few{.rows = 200, .cols = 2};  // of every 200 rows three have two edges
+  for (int64_t i = 0; i < few.rows; ++i) {
+    few.col.push_back(0);
+    if (i < 3) few.col.push_back(1);
+    few.rowptr.push_back(few.edges());
+  }
+  EXPECT_EQ(stats_of(few).p99, 2);
   Csr other = csr;
   other.col[3] = 1;
   EXPECT_NE(fingerprint(csr), fingerprint(other));
