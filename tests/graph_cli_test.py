@@ -96,6 +96,21 @@ class Graphs(GraphCase):
         self.refused("[a class] out of range; got 1000000000; expected -1 to 1048575", "data", "graph", "ring.txt", "-o", "m.safetensors", "--labels", "far.npy")
         self.refused("another number of nodes; got 5", "data", "graph", "ring.txt", "-o", "m.safetensors", "--features", "x.npy")
 
+    def test_generated_graphs_by_name(self):
+        for words, nodes, edges in ((("stencil", "--nodes", "20"), 27, 316), (("band", "--nodes", "9", "--degree", "4"), 9, 30),
+                                    (("star", "--nodes", "10"), 10, 10), (("road", "--nodes", "1"), 1, 0)):
+            made = json.loads(self.run_ok("data", "graph", *words, "-o", "g.safetensors", "--force", "--json"))
+            self.assertEqual((made["nodes"], made["edges"]), (nodes, edges), words)
+        made = json.loads(self.run_ok("data", "graph", "powerlaw", "--nodes", "4000", "--degree", "8", "--spread", "2", "-o", "p.safetensors", "--json"))
+        self.assertTrue(1.6 < made["degree_spread"] < 2.2 and made["degree_99"] < made["degree_max"], made)
+        self.refused("[--spread] does not go with this source", "data", "graph", "star", "--spread", "1", "-o", "b.safetensors")
+        self.refused("[--degree] a band has as many neighbours on either side; got 3", "data", "graph", "band", "--degree", "3", "-o", "b.safetensors")
+
+    def test_a_graph_network_is_no_language_model(self):
+        self.blocks("graph.safetensors")
+        self.run_ok("train", "recipe.toml")
+        self.refused("is a graph network, not a language model; got gat; try braid eval with its folder", "run", "out", "-p", "hi")
+
     def test_weights_of_edges(self):
         (self.folder / "w.mtx").write_text("%%MatrixMarket matrix coordinate real skew-symmetric\n3 3 2\n2 1 0.5\n3 1 -2\n")
         words = ("data", "graph", "w.mtx", "-o", "w.safetensors", "--json")
@@ -193,6 +208,11 @@ class Graphs(GraphCase):
     def test_what_is_left_out_is_counted(self):
         (self.folder / "m.mtx").write_text("%%matrixmarket Matrix Coordinate real symmetric\n3 3 4\n1 1 1\n2 1 1\n3 3 1\n3 2 1\n")
         done = braid("data", "graph", "m.mtx", "-o", "m.safetensors", cwd=self.folder)
+        self.assertEqual((done.returncode, done.stderr),
+                         (0, "2 self-loops and repeated edges are no edges of their own: weights of repeated edges are added up, and gcn "
+                             "takes those of self-loops in place of 1\n"))
+        (self.folder / "m.txt").write_text("0 1\n1 1\n0 1\n")
+        done = braid("data", "graph", "m.txt", "-o", "text.safetensors", cwd=self.folder)
         self.assertEqual((done.returncode, done.stderr), (0, "2 self-loops and repeated edges are left out\n"))
         (self.folder / "m.mtx").write_text("%%MatrixMarket matrix coordinate complex general\n2 2 1\n1 2 3 4\n")
         self.refused("pattern|real|integer", "data", "graph", "m.mtx", "-o", "n.safetensors")

@@ -45,6 +45,23 @@ class Huginn(Case):
         self.assertOneLine(braid("repro", "huginn", "--dir", folder / "x", "--rows", 0), "--rows")
 
 
+class Balance(Case):
+    def test_every_corner_has_a_rate_on_every_graph(self):
+        folder = self.new_folder()
+        words = "repro", "balance", "--quick", "--rounds", 1, "--shares", 4, "--csv", folder / "b.csv", "--svg", folder / "b.svg"
+        done = braid(*words, "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        rows = json.loads(done.stdout)["gflops"]
+        self.assertEqual(len(rows), 6)
+        for row in rows:
+            self.assertTrue(all(row[corner] > 0 for corner in ("rb_sr", "rb_pr", "eb_sr", "eb_pr", "sell")), row)
+        table = list(csv.DictReader((folder / "b.csv").read_text().splitlines()))
+        for row in table:
+            self.assertEqual(max(float(v) for k, v in row.items() if k.endswith("_of_best")), 1, row)
+        self.assertIn("eb_pr", (folder / "b.svg").read_text())
+        self.assertOneLine(braid("repro", "balance", "--shares", 0), "[--shares] out of range; got 0; expected 1 to 1024")
+
+
 class Arms(Case):
     """Studies whose arms are compared over seeds: every one as --quick, two seeds."""
     RANKINGS = ["inside groups", "over all groups", "at random"]

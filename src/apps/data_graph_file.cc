@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "apps/data_graph_models.h"
 #include "graph/generate.h"
 #include "graph/read_text.h"
 #include "io/npy.h"
@@ -65,7 +66,11 @@ graph::GraphData read_graph_files(const GraphFiles& files) {
   const auto weights = files.unweighted ? graph::Weights::ignored : graph::Weights::read;
   graph::TextGraph parsed = matrix ? graph::parse_matrix_market(text, where, weights)
                                    : graph::parse_edge_list(text, where, !files.directed, least, weights);
-  if (parsed.removed > 0) fmt::print(stderr, "{} self-loops and repeated edges are left out\n", parsed.removed);
+  if (parsed.removed > 0)
+    fmt::print(stderr, "{} self-loops and repeated edges {}\n", parsed.removed,
+               parsed.csr.weight.empty() ? "are left out"
+                                         : "are no edges of their own: weights of repeated edges are added up, and gcn "
+                                           "takes those of self-loops in place of 1");
   data.graph = graph::make_graph(std::move(parsed.csr));
   if (!files.features.empty()) need_nodes(files.features, rows, data.graph.rows());
   if (!files.classes.empty()) {

@@ -2,15 +2,10 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "graph/graph_data.h"
 
 namespace braid::apps {
-
-// What is generated in place of a file, by name.
-inline constexpr std::string_view kGraphModels[] = {"blocks", "rmat",      "uniform",  "grid",
-                                                    "motifs", "bipartite", "citations"};
 
 // Error unless the value of an option is in range.
 void within(const char* option, double value, double least, double most);

@@ -7,15 +7,14 @@
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
 #include "apps/repro_spmm_gpu.h"
+#include "apps/repro_spmm_tree.h"
 #include "graph/generate.h"
 #include "io/atomic_file.h"
-#include "io/ordered_json.h"
 #include "report/curve.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -169,51 +168,6 @@ int repro_table(const ReproSpmmArgs& o) {
   return 0;
 }
 
-ordered_json json_of(const sparse::Regret& r) { return {{"mean", r.mean}, {"worst", r.worst}, {"of_best", r.of_best}}; }
-
-int repro_tree(const ReproSpmmArgs& o) {
-  std::vector<sparse::Sample> samples;
-  int64_t graphs = 0;
-  const auto named = sparse::sample_graphs(o.quick);
-  std::optional<report::Progress> progress(std::in_place, "timing", std::ssize(named));
-  for (const sparse::NamedGraph& g : named) {
-    progress->at(graphs);
-    sparse::measure(g.name, g.make(), o.widths, static_cast<int>(o.rounds), samples);
-    ++graphs;
-  }
-  progress.reset();
-  if (!o.csv.empty()) io::write_text_file(o.csv, sparse::csv_of(samples));
-  const sparse::Regret held_out = regret_of(samples, sparse::leave_one_graph_out(samples));
-  const std::vector<sparse::Node> tree = sparse::grow(samples);
-  std::vector<int> own, built_in;
-  for (const sparse::Sample& s : samples) {
-    own.push_back(decide(tree, s.features));
-    built_in.push_back(decide(sparse::built_in_tree(), s.features));
-  }
-  std::vector<std::pair<std::string, sparse::Regret>> rows = {{"graphs left out", held_out},
-                                                              {"grown from all", regret_of(samples, own)},
-                                                              {"built in", regret_of(samples, built_in)}};
-  for (int way = 0; way < sparse::kWays && !sparse::ways()[static_cast<size_t>(way)].packed; ++way)
-    rows.emplace_back(std::string("always ") + sparse::ways()[static_cast<size_t>(way)].name,
-                      regret_of(samples, std::vector<int>(samples.size(), way)));
-  if (o.json) {
-    ordered_json all = {{"graphs", graphs}, {"samples", samples.size()}};
-    for (const auto& [name, regret] : rows) all[name] = json_of(regret);
-    fmt::print("{}\n", io::dumped(all, 1));
-    return 0;
-  }
-  report::Table table({{"choice"},
-                       {"mean regret", report::Align::right},
-                       {"worst", report::Align::right},
-                       {"of the best", report::Align::right}});
-  for (const auto& [name, r] : rows)
-    table.row({name, fmt::format("{:.1f}%", 100 * r.mean), fmt::format("{:.1f}%", 100 * r.worst),
-               fmt::format("{:.3f}", r.of_best)});
-  fmt::print("{} samples of {} graphs\n{}\nThe tree, as src/sparse/tree_table.cc has it:\n{}", samples.size(), graphs,
-             table.markdown(), text_of(tree));
-  return 0;
-}
-
 int repro_spmm(const ReproSpmmArgs& o) {
   for (const int64_t width : o.widths) check_range("--widths", width, 1, 1024);
   if (o.widths.empty()) fail("--widths", {.what = "is empty", .expected = "widths, as 1,16,64"});
@@ -228,7 +182,7 @@ int repro_spmm(const ReproSpmmArgs& o) {
     fail("--dtype", {.what = "no such features", .got = printable(o.dtype), .expected = "f32, or bf16 on a GPU"});
   const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;
   if (o.device == "cuda") return repro_spmm_on_gpu({o.widths, o.csv, o.svg, o.rounds, dtype, o.quick, o.json});
-  return o.tune ? repro_tree(o) : repro_table(o);
+  return o.tune ? repro_spmm_tree({o.widths, o.csv, o.rounds, o.quick, o.json}) : repro_table(o);
 }
 
 }  // namespace

@@ -71,34 +71,44 @@ std::vector<float> gcn_roots(const graph::Csr& csr) {
   roots.reserve(static_cast<size_t>(csr.rows));
   for (int64_t i = 0; i < csr.rows; ++i) {
     auto degree = static_cast<float>(csr.degree(i) + 1);
-    if (!csr.weight.empty()) {
-      double sum = 1;
+    if (!csr.weight.empty() || !csr.loop.empty()) {
+      auto sum = static_cast<double>(csr.loop_of(i));
       for (int64_t e = csr.rowptr[static_cast<size_t>(i)]; e < csr.rowptr[static_cast<size_t>(i) + 1]; ++e)
         sum += static_cast<double>(csr.weight_of(e));
       degree = static_cast<float>(sum);
     }
     if (degree < 0)
-      fail("edge_weight", {.what = fmt::format("the edges to node {} weigh less than -1 together", i),
-                           .got = fmt::format("{:.6g}", static_cast<double>(degree) - 1),
-                           .expected = "-1 or more, since gcn takes the root of 1 plus their sum",
-                           .hint = "data graph --unweighted, or another model"});
+      fail("edge_weight",
+           {.what = fmt::format("the edges to node {} weigh less than {:.6g} together", i, -csr.loop_of(i)),
+            .got = fmt::format("{:.6g}", degree - csr.loop_of(i)),
+            .expected = fmt::format("{:.6g} or more, since gcn takes the root of {:.6g} plus their sum",
+                                    -csr.loop_of(i), csr.loop_of(i)),
+            .hint = "data graph --unweighted, or another model"});
     roots.push_back(degree > 0 ? 1 / std::sqrt(degree) : 0);
   }
   return roots;
 }
 
-void add_sampled_norm(Block& block, const Block& whole, std::span<const int32_t> nodes) {
+void add_sampled_values(Block& block, const Block& whole, std::span<const int32_t> nodes) {
+  if (whole.root.empty()) return;
   const graph::Csr& in = block.graph.in;
+  const bool norm = !whole.self_norm.empty();
   const auto degree = [&](int64_t i) {
     return static_cast<float>(whole.graph.in.degree(nodes[static_cast<size_t>(i)]));
   };
   const auto root = [&](int64_t i) { return whole.root[static_cast<size_t>(nodes[static_cast<size_t>(i)])]; };
-  block.norm.reserve(in.col.size());
+  (norm ? block.norm : block.pseudo).reserve((norm ? 1 : 2) * in.col.size());
   for (int64_t i = 0; i < in.rows; ++i) {
     const float own = root(i), each = in.degree(i) > 0 ? degree(i) / static_cast<float>(in.degree(i)) : 0;
-    block.self_norm.push_back(own * own);
-    for (int64_t e = in.rowptr[static_cast<size_t>(i)]; e < in.rowptr[static_cast<size_t>(i) + 1]; ++e)
-      block.norm.push_back(each * (own * root(in.col[static_cast<size_t>(e)]) * in.weight_of(e)));
+    if (norm) block.self_norm.push_back(whole.self_norm[static_cast<size_t>(nodes[static_cast<size_t>(i)])]);
+    for (int64_t e = in.rowptr[static_cast<size_t>(i)]; e < in.rowptr[static_cast<size_t>(i) + 1]; ++e) {
+      const float other = root(in.col[static_cast<size_t>(e)]);
+      if (norm) {
+        block.norm.push_back(each * (own * other * in.weight_of(e)));
+      } else {
+        block.pseudo.insert(block.pseudo.end(), {own, other});
+      }
+    }
   }
 }
 
@@ -117,7 +127,7 @@ Block make_block(graph::Graph graph, EdgeValues values, sparse::Use use) {
   }
   (norm ? block.norm : block.pseudo).reserve((norm ? 1 : 2) * in.col.size());
   for (size_t i = 0; i < static_cast<size_t>(in.rows); ++i) {
-    if (norm) block.self_norm.push_back(root[i] * root[i]);
+    if (norm) block.self_norm.push_back(root[i] * root[i] * in.loop_of(static_cast<int64_t>(i)));
     for (int64_t e = in.rowptr[i]; e < in.rowptr[i + 1]; ++e) {
       const float source = root[static_cast<size_t>(in.col[static_cast<size_t>(e)])];
       if (norm) {
@@ -127,7 +137,7 @@ Block make_block(graph::Graph graph, EdgeValues values, sparse::Use use) {
       }
     }
   }
-  if (norm) block.root = std::move(root);
+  block.root = std::move(root);
   return block;
 }
 

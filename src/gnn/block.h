@@ -21,9 +21,9 @@ struct Block {
   std::unique_ptr<sparse::Plans> plans{};  // of aggregation
   SeqMap receivers{}, senders{};           // rows and columns, as the rows of products
   // As EdgeValues says, with a self-loop of each node: degrees d, those of the whole graph, count it.
-  std::vector<float> norm{};       // [edges] w_ij / sqrt(d_i d_j), GCN's weights; add_sampled_norm
-  std::vector<float> self_norm{};  // [rows] 1 / d_i
-  std::vector<float> root{};       // [rows] 1 / sqrt(d_i), with norm in a whole graph
+  std::vector<float> norm{};       // [edges] w_ij / sqrt(d_i d_j), GCN's weights; add_sampled_values
+  std::vector<float> self_norm{};  // [rows] w_ii / d_i, with a self-loop's weight w_ii (graph::Csr::loop)
+  std::vector<float> root{};       // [rows] 1 / sqrt(d_i), with either in a whole graph
   std::vector<float> pseudo{};     // [edges, 2] (1 / sqrt(d_i), 1 / sqrt(d_j)), MoNet's coordinates
 
   // For layers that are not fused (rewrites.h): without and with self-loops as edges. See add_edge_blocks.
@@ -56,12 +56,12 @@ void add_edge_blocks(Block& block);
 Block make_block(graph::Graph graph, EdgeValues values, sparse::Use use = sparse::Use::often);
 // Of a part of one, whose degrees say nothing, or between two types of nodes.
 Block make_sampled_block(graph::Graph graph, sparse::Use use = sparse::Use::once);
-// Gives such a part GCN's weights; column c is node nodes[c] of `whole`, which has norm. Where k of d neighbours were
-// drawn each stands for d / k, so that sums are unbiased. Before add_edge_blocks.
-void add_sampled_norm(Block& block, const Block& whole, std::span<const int32_t> nodes);
+// Gives such a part what `whole`, of which column c is node nodes[c], has: GCN's weights, where k of d neighbours were
+// drawn each stands for d / k, so that sums are unbiased; or MoNet's coordinates. Before add_edge_blocks.
+void add_sampled_values(Block& block, const Block& whole, std::span<const int32_t> nodes);
 
-// 1 / sqrt(d_i) of every node, where d is one and the weights of its edges, as PyTorch Geometric's gcn_norm adds them
-// up: 0 where that is 0, and an Error where it is negative.
+// 1 / sqrt(d_i) of every node, where d is the weight of its self-loop (one) and the weights of its edges, as PyTorch
+// Geometric's gcn_norm adds them up: 0 where that is 0, and an Error where it is negative.
 std::vector<float> gcn_roots(const graph::Csr& csr);
 
 }  // namespace braid::gnn

@@ -220,7 +220,7 @@ TEST(Layer, SamplesOfGcnAreUnbiased) {
       graph::Sample sample =
           graph::sample_neighbours(whole, seeds, 1, 2, {.seed = 1, .step = static_cast<uint64_t>(draw)});
       Block block = make_sampled_block(std::move(sample.blocks[0]));
-      add_sampled_norm(block, l.block, sample.nodes);
+      add_sampled_values(block, l.block, sample.nodes);
       if (!fuse) add_edge_blocks(block);
       Pass pass(block.cols());
       pass.ctx.tape = nullptr;

@@ -95,7 +95,9 @@ std::unique_ptr<const GridBlock> make_grid_block(const NetworkSpec& spec, const 
                                 : own);
     }
   }
-  if (gcn) add_loops(*block, rows, cols, [&](int64_t i) { return root(i) * root(i); });
+  if (gcn)
+    add_loops(*block, rows, cols,
+              [&](int64_t i) { return root(i) * root(i) * csr.loop_of(order[static_cast<size_t>(i)]); });
   return block;
 }
 

@@ -172,7 +172,8 @@ class Gat final : public Layer {
     Tensor scores;
     if (spec_.rewrites.postpone) {
       const NodeScores s = node_scores(run, h, src_, dst_, spec_.heads);
-      scores = edge_sums(run, edges.graph, s.left.slice(0, 0, block.rows()), s.right, again);
+      scores =
+          pair_values(run, edges.graph, s.left.slice(0, 0, block.rows()), s.right, {.op = PairOp::add, .again = again});
     } else {
       const Tensor own = gather(run, edges.graph, receivers(block, h), Side::receiver, again);
       scores = nn::add(run, node_scores(run, own, src_, dst_, spec_.heads).left,
@@ -198,7 +199,7 @@ class EdgeConv final : public Layer {
     const DType type = r.fuse ? run.numerics.activations : DType::f32;
     const Tensor other = linear(run, block.senders, edge_side(run, x, Side::sender), weight_, type);
     if (r.fuse) return aggregate(run, block, other, {.reduce = spec_.aggregate, .add = own}, out);
-    const Tensor messages = edge_sums(run, block.plain->graph, own, other, r.recompute);
+    const Tensor messages = pair_values(run, block.plain->graph, own, other, {.op = PairOp::add, .again = r.recompute});
     return aggregate(run, block.plain->messages, messages, {.reduce = spec_.aggregate}, out);
   }
 

@@ -266,41 +266,6 @@ Tensor gaussians(Run& run, const View& u, Param& mu, Param& sigma, bool again) {
   return w;
 }
 
-// Each end's gradient is the sum of the other ends, weighted by the gradients of the pairs (kernels/sddmm).
-Tensor pair_dots(Run& run, const graph::Graph& pairs, const Tensor& u, const Tensor& v) {
-  const Tensor y(run.ctx.arena, DType::f32, {pairs.edges(), 1});
-  taped(
-      run.ctx, "pair_dots", {.in = {u, v}, .out = {y}, .saved = {u, v}, .cost = Cost::cheap},
-      [u = Ref(u), v = Ref(v), y = Ref(y), &pairs](Ctx& c) {
-        braid::run(c, SddmmFwd{.rowptr = pairs.in.rowptr_view(),
-                               .col = pairs.in.col_view(),
-                               .u = u.view(),
-                               .v = v.view(),
-                               .y = y.mut()});
-      },
-      [u = Ref(u), v = Ref(v), y = Ref(y), &pairs](Ctx& c, Tape& tape) {
-        const View dy = tape.grad(y).view();
-        const Tensor du = tape.make_grad(c, u);
-        braid::run(c, SpmmFwd{.rowptr = pairs.in.rowptr_view(),
-                              .col = pairs.in.col_view(),
-                              .x = v.view(),
-                              .edge = dy,
-                              .y = du.mut(),
-                              .op = EdgeOp::mul});
-        tape.add_grad(c, u, du);
-        const Tensor dv = tape.make_grad(c, v);
-        braid::run(c, SpmmFwd{.rowptr = pairs.out.rowptr_view(),
-                              .col = pairs.out.col_view(),
-                              .order = pairs.order_view(),
-                              .x = u.view(),
-                              .edge = dy,
-                              .y = dv.mut(),
-                              .op = EdgeOp::mul});
-        tape.add_grad(c, v, dv);
-      });
-  return y;
-}
-
 Tensor edge_side(Run& run, const Tensor& x, Side side) {
   const int64_t width = x.dim(1);
   const Tensor y(run.ctx.arena, x.dtype(), {x.dim(0), 2 * width});

@@ -47,10 +47,6 @@ Tensor bias(Run& run, const Tensor& x, Param& b, DType out);
 // `again` they are freed after the forward pass and computed again for the backward pass.
 Tensor gaussians(Run& run, const View& u, Param& mu, Param& sigma, bool again);
 
-// A score per pair of nodes, <u_i, v_j> over the edges (i <- j) of `pairs`: u [rows, D], v [cols, D] F32 -> [edges, 1]
-// F32, in their order. `pairs` outlives the backward pass.
-Tensor pair_dots(Run& run, const graph::Graph& pairs, const Tensor& u, const Tensor& v);
-
 // [x | -x], or [0 | x]: the two sides of an edge function of [x_i | x_j - x_i] that is linear.
 enum class Side : uint8_t { receiver, sender };
 Tensor edge_side(Run& run, const Tensor& x, Side side);

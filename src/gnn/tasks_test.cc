@@ -6,6 +6,7 @@
 
 #include "core/op_sweep.h"
 #include "gnn/bipartite.h"
+#include "gnn/edge_ops.h"
 #include "gnn/network.h"
 
 namespace braid::gnn {
@@ -62,7 +63,7 @@ TEST(PairDots, ScoresAndGradientsAreThoseOfTheFormula) {
   const Tensor tu = pass.tensor(u), tv = pass.tensor(v);
   pass.tape.require_grad(tu);
   pass.tape.require_grad(tv);
-  const Tensor y = pair_dots(pass.run, pairs, tu, tv);
+  const Tensor y = pair_values(pass.run, pairs, tu, tv, {});
   pass.tape.add_grad(pass.ctx, y, pass.tensor(dy));
   pass.tape.backward(pass.ctx);
   std::vector<double> du(4 * 6), dv(5 * 6);

@@ -11,6 +11,7 @@ GraphBatch batch_of(const GraphData& data, const Csr& in, std::span<const int32_
     for (int32_t node = begin; node < end; ++node) {
       batch.members.col.push_back(static_cast<int32_t>(batch.nodes.size()));
       batch.nodes.push_back(node);
+      if (!in.loop.empty()) batch.edges.loop.push_back(in.loop_of(node));
       for (int64_t e = in.rowptr[static_cast<size_t>(node)]; e < in.rowptr[static_cast<size_t>(node) + 1]; ++e) {
         batch.edges.col.push_back(in.col[static_cast<size_t>(e)] - begin + first);
         if (!in.weight.empty()) batch.edges.weight.push_back(in.weight_of(e));

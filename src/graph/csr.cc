@@ -70,12 +70,19 @@ RowStats stats_of(const Csr& csr) {
   const auto n = static_cast<double>(csr.rows);
   s.mean = static_cast<double>(s.edges) / n;
   s.deviation = std::sqrt(std::max(0.0, squares / n - s.mean * s.mean));
+  s.spread = s.mean > 0 ? s.deviation / s.mean : 0;
+  // A hundredth of the rows cannot have more than a hundred times the mean.
+  const auto last = std::min(s.most, static_cast<int64_t>(100 * s.mean) + 1);
+  std::vector<int64_t> rows(static_cast<size_t>(last) + 1);  // by degree
+  for (int64_t i = 0; i < csr.rows; ++i) ++rows[static_cast<size_t>(std::min(csr.degree(i), last))];
+  for (int64_t below = rows[0]; 100 * below < 99 * s.rows; below += rows[static_cast<size_t>(s.p99)]) ++s.p99;
   return s;
 }
 
 std::string describe(const RowStats& s) {
-  return fmt::format("{} nodes, {} edges, degrees up to {}, mean {:.1f}, {} nodes without incoming edges", s.rows,
-                     s.edges, s.most, s.mean, s.empty);
+  return fmt::format(
+      "{} nodes, {} edges, degrees up to {} (99%: {}), mean {:.1f}, spread {:.1f}, {} nodes without incoming edges",
+      s.rows, s.edges, s.most, s.p99, s.mean, s.spread, s.empty);
 }
 
 std::string describe_weights(const Csr& csr) {

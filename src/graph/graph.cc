@@ -64,6 +64,13 @@ Csr rows_of(int64_t rows, int64_t cols, std::vector<E> edges) {
   return csr;
 }
 
+// One of weight 1 need not be kept, unless it follows another of its node.
+void set_loop(std::vector<float>& loop, int64_t nodes, int64_t node, float weight) {
+  if (loop.empty() && weight == 1) return;
+  if (loop.empty()) loop.assign(static_cast<size_t>(nodes), 1);
+  loop[static_cast<size_t>(node)] = weight;
+}
+
 }  // namespace
 
 Csr csr_of(int64_t nodes, std::vector<Edge> edges, int64_t* removed) {
@@ -75,19 +82,31 @@ Csr csr_of(int64_t nodes, std::vector<Edge> edges, int64_t* removed) {
   return csr;
 }
 
-Csr weighted_csr_of(int64_t nodes, std::vector<WeightedEdge> edges, std::string_view where, int64_t* removed) {
+Csr weighted_csr_of(int64_t nodes, std::vector<WeightedEdge> edges, std::string_view where, Repeats repeats,
+                    int64_t* removed) {
   const auto before = std::ssize(edges);
+  std::vector<float> loop;
+  for (const WeightedEdge& e : edges) {
+    if (e.source == e.target) set_loop(loop, nodes, e.source, e.weight);
+  }
   std::erase_if(edges, [](const WeightedEdge& e) { return e.source == e.target; });
   sort_edges(edges);
-  const auto differ = [](const WeightedEdge& a, const WeightedEdge& b) { return same(a, b) && a.weight != b.weight; };
-  const auto odd = std::adjacent_find(edges.begin(), edges.end(), differ);
-  if (odd != edges.end())
-    fail(where,
-         {.what = fmt::format("the edge from node {} to {} has two weights", odd->source, odd->target),
-          .got = fmt::format("{} and {}", std::min(odd->weight, odd[1].weight), std::max(odd->weight, odd[1].weight)),
-          .expected = "one, or equal ones",
-          .hint = "--unweighted if they are times"});
+  for (size_t i = 0, first = 0; i < edges.size(); first = i) {  // edges [first, i) are parallel
+    double sum = 0;
+    for (; i < edges.size() && same(edges[i], edges[first]); ++i) {
+      const WeightedEdge &e = edges[i], &one = edges[first];
+      sum += static_cast<double>(e.weight);
+      if (repeats == Repeats::agree && e.weight != one.weight)
+        fail(where, {.what = fmt::format("the edge from node {} to {} has two weights", e.source, e.target),
+                     .got = fmt::format("{} and {}", std::min(one.weight, e.weight), std::max(one.weight, e.weight)),
+                     .expected = "one in both directions",
+                     .hint = "--unweighted if they are times"});
+    }
+    if (repeats == Repeats::sum) edges[first].weight = static_cast<float>(sum);
+  }
   Csr csr = rows_of(nodes, nodes, std::move(edges));
+  csr.loop = std::move(loop);
+  check(csr, where);
   if (removed) *removed = before - csr.edges();
   return csr;
 }
@@ -103,7 +122,10 @@ int64_t remove_self_loops(Csr& csr) {
     int64_t& end_of_row = csr.rowptr[static_cast<size_t>(i) + 1];
     const int64_t end = end_of_row;
     for (int64_t e = begin; e < end; ++e) {
-      if (csr.col[static_cast<size_t>(e)] == i) continue;
+      if (csr.col[static_cast<size_t>(e)] == i) {
+        if (!csr.weight.empty()) set_loop(csr.loop, csr.rows, i, csr.weight_of(e));
+        continue;
+      }
       if (!csr.weight.empty()) csr.weight[static_cast<size_t>(kept)] = csr.weight[static_cast<size_t>(e)];
       csr.col[static_cast<size_t>(kept++)] = csr.col[static_cast<size_t>(e)];
     }

@@ -36,12 +36,16 @@ struct WeightedEdge {
 // Sorts the edges by target, then source. Parallel edges become one and self-loops are left out; `removed`, if not
 // null, counts both. Numbers of nodes were checked.
 Csr csr_of(int64_t nodes, std::vector<Edge> edges, int64_t* removed = nullptr);
-// The same with the weights. Error at `where` for parallel edges whose weights differ: adding them up, or choosing one,
-// would be a guess.
-Csr weighted_csr_of(int64_t nodes, std::vector<WeightedEdge> edges, std::string_view where, int64_t* removed = nullptr);
+// The same with the weights, of which those of parallel edges are added up, as PyTorch Geometric's sums do; of
+// self-loops the last becomes Csr::loop. Where `repeats` are of the two directions of one edge, each of which was added
+// up, they must agree: an Error at `where` if not.
+enum class Repeats : uint8_t { sum, agree };
+Csr weighted_csr_of(int64_t nodes, std::vector<WeightedEdge> edges, std::string_view where, Repeats repeats,
+                    int64_t* removed = nullptr);
 // With two types of nodes, which have numbers of their own: from `sources` to `targets`.
 Csr bipartite_csr_of(int64_t targets, int64_t sources, std::vector<Edge> edges);
-// Takes the self-loops out of a Csr: returns how many there were.
+// Takes the self-loops out of a Csr: returns how many there were. Of those with a weight the last of a node becomes
+// Csr::loop.
 int64_t remove_self_loops(Csr& csr);
 
 }  // namespace braid::graph

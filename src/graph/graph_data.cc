@@ -199,7 +199,10 @@ GraphData graph_of(const std::vector<io::StoredTensor>& list, const std::string&
   Csr csr = read_csr(tensors, sources);
   const int64_t loops = bipartite ? 0 : remove_self_loops(csr);
   GraphData data{.graph = make_graph(std::move(csr))};
-  if (loops > 0)
+  if (loops > 0 && !data.graph.in.loop.empty())
+    data.notes.push_back(
+        fmt::format("{} self-loops of the file are no edges: gcn takes their weights in place of 1", loops));
+  if (loops > 0 && data.graph.in.loop.empty())
     data.notes.push_back(
         fmt::format("{} self-loops of the file are left out: gcn and gat add one to every node, others none", loops));
   if (data.graph.edges() == 0) data.notes.emplace_back("the graph has no edges: every node is on its own");

@@ -66,6 +66,21 @@ TEST(Graph, StatsAndFingerprints) {
   EXPECT_EQ(s.empty, 2);
   EXPECT_EQ(s.mean, 1);
   EXPECT_NEAR(s.deviation, std::sqrt(1.5), 1e-12);
+  EXPECT_NEAR(s.spread, std::sqrt(1.5), 1e-12);
+  EXPECT_EQ(s.p99, 3);
+  EXPECT_EQ(stats_of({}).p99, 0);
+  const RowStats many = stats_of(star_graph(401));  // 200 nodes around node 0, 200 alone
+  EXPECT_EQ(many.most, 200);
+  EXPECT_EQ(many.p99, 1);  // one of 401 has more
+  EXPECT_EQ(many.empty, 200);
+  EXPECT_EQ(stats_of(band_graph(1000, 3)).p99, 6);
+  Csr few{.rows = 200, .cols = 2};  // of every 200 rows three have two edges
+  for (int64_t i = 0; i < few.rows; ++i) {
+    few.col.push_back(0);
+    if (i < 3) few.col.push_back(1);
+    few.rowptr.push_back(few.edges());
+  }
+  EXPECT_EQ(stats_of(few).p99, 2);
   Csr other = csr;
   other.col[3] = 1;
   EXPECT_NE(fingerprint(csr), fingerprint(other));
@@ -266,7 +281,8 @@ TEST(GraphText, EdgeListsMayHaveCommentsAndMoreColumns) {
   EXPECT_EQ(parse_edge_list(text, "e", false).csr.rowptr, (std::vector<int64_t>{0, 1, 3, 3}));
   EXPECT_EQ(parse_edge_list(text, "e", false).csr.col, (std::vector<int32_t>{1, 0, 2}));
   EXPECT_EQ(parse_edge_list(text, "e", false).removed, 1);
-  EXPECT_EQ(parse_edge_list(text, "e", true).csr.col, (std::vector<int32_t>{1, 0, 2, 1}));
+  const char* once = "# SNAP\n0 1 1 x\n\n2\t1 0.25\n1,0 1\n";
+  EXPECT_EQ(parse_edge_list(once, "e", true).csr.col, (std::vector<int32_t>{1, 0, 2, 1}));
 }
 
 // Row by row: who sends, and with which weight.
@@ -287,9 +303,11 @@ TEST(GraphText, ValuesAreWeights) {
                weights)
         .csr;
   };
-  EXPECT_EQ(rows_of(read("real general")), (Rows{{}, {}, {{0, -2.f}, {1, 0.1f}}}));
-  EXPECT_EQ(rows_of(read("real symmetric")), (Rows{{{2, -2.f}}, {{2, 0.1f}}, {{0, -2.f}, {1, 0.1f}}}));
-  EXPECT_EQ(rows_of(read("real skew-symmetric")), (Rows{{{2, 2.f}}, {{2, -0.1f}}, {{0, -2.f}, {1, 0.1f}}}));
+  EXPECT_EQ(rows_of(read("real general")), (Rows{{}, {}, {{0, -4.f}, {1, 0.1f}}}));
+  EXPECT_EQ(rows_of(read("real symmetric")), (Rows{{{2, -4.f}}, {{2, 0.1f}}, {{0, -4.f}, {1, 0.1f}}}));
+  EXPECT_EQ(rows_of(read("real skew-symmetric")), (Rows{{{2, 4.f}}, {{2, -0.1f}}, {{0, -4.f}, {1, 0.1f}}}));
+  EXPECT_EQ(parse_matrix_market("%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 7\n1 2 1\n", "m").csr.loop,
+            (std::vector<float>{7, 1}));
   EXPECT_TRUE(read("pattern symmetric").weight.empty());
   EXPECT_TRUE(read("real symmetric", Weights::ignored).weight.empty());
   EXPECT_EQ(rows_of(parse_matrix_market("%%MatrixMarket matrix coordinate integer general\n2 2 1\n1 2 +3\n", "m").csr),
@@ -305,6 +323,34 @@ TEST(GraphText, TheThirdColumnOfAListIsAWeight) {
   EXPECT_TRUE(parse_edge_list(text, "e", false, 0, Weights::ignored).csr.weight.empty());
 }
 
+// As PyTorch Geometric sums them: repeated edges add up, self-loops have a weight of their own.
+TEST(GraphText, WeightsOfRepeatedEdgesAddUpAndSelfLoopsKeepTheirs) {
+  const TextGraph one = parse_edge_list("0 1 3\n0 1 2\n2 2 9\n2 2 4\n0 1 3\n1 2 1\n", "e", false);
+  EXPECT_EQ(rows_of(one.csr), (Rows{{}, {{0, 8.f}}, {{1, 1.f}}}));
+  EXPECT_EQ(one.csr.loop, (std::vector<float>{1, 1, 4}));
+  EXPECT_EQ(one.removed, 4);
+  const TextGraph both = parse_edge_list("0 1 3\n0 1 2\n1 0 5\n1 1 0\n", "e", true);
+  EXPECT_EQ(rows_of(both.csr), (Rows{{{1, 5.f}}, {{0, 5.f}}}));
+  EXPECT_EQ(both.csr.loop, (std::vector<float>{1, 0}));
+  EXPECT_TRUE(parse_edge_list("0 1\n0 0\n", "e", true).csr.loop.empty());
+  EXPECT_NE(support::error_of([] { parse_edge_list("0 1 3e38\n0 1 3e38\n", "e", false); }).find("is not finite"),
+            std::string::npos);
+  // Through a file, another order of the nodes, and a batch.
+  const support::Folder folder;
+  GraphData data;
+  data.graph = make_graph(one.csr);
+  data.features = 1;
+  data.x = {1, 2, 3};
+  permute(data, std::vector<int32_t>{2, 0, 1});
+  EXPECT_EQ(data.graph.in.loop, (std::vector<float>{4, 1, 1}));
+  write_graph(folder.path() / "g.safetensors", data);
+  const GraphData read = read_graph(folder.path() / "g.safetensors", Task::edge, 0);
+  EXPECT_EQ(read.graph.in.loop, data.graph.in.loop);
+  EXPECT_EQ(read.graph.in.weight, data.graph.in.weight);
+  EXPECT_EQ(read.graph.edges(), 2);
+  EXPECT_EQ(read.notes[0], "1 self-loops of the file are no edges: gcn takes their weights in place of 1");
+}
+
 TEST(GraphText, WeightsThatContradictOneAnotherAreRefused) {
   const auto expect = [](const char* wanted, const std::string& text, bool both_ways = false) {
     const std::string error = support::error_of(
@@ -316,7 +362,6 @@ TEST(GraphText, WeightsThatContradictOneAnotherAreRefused) {
   expect("line 3: the weight is not a finite number; got nan", skew + "2 1 nan\n1 2 3\n");
   expect("line 3: the weight is not a finite number; got 1e99", skew + "2 1 1e99\n1 2 3\n");
   expect("line 3: the weight is not a finite number; got 3x; try --unweighted", skew + "2 1 3x\n1 2 3\n");
-  expect("the edge from node 0 to 1 has two weights; got 2 and 3", "0 1 3\n0 1 2\n");
   expect("the edge from node 1 to 0 has two weights; got 2 and 3", "0 1 3\n1 0 2\n", true);
   expect("the edge from node 1 to 0 has two weights; got -3 and 3", skew + "2 1 3\n1 2 3\n");
   expect("is not a matrix of coordinates", "%%MatrixMarket matrix coordinate pattern skew-symmetric\n2 2 0\n");
@@ -404,6 +449,65 @@ TEST(Generate, DegreesAreWhatTheModelsSay) {
     EXPECT_EQ(g.in.rowptr, g.out.rowptr);  // undirected
     EXPECT_EQ(g.in.col, g.out.col);
   }
+}
+
+TEST(Generate, MeshesBandsStarsAndRoads) {
+  const Csr stencil = stencil_graph(4), band = band_graph(9, 2), road = road_graph(2000, 1), star = star_graph(10);
+  for (const Csr& csr :
+       {stencil, band, road, star, stencil_graph(1), band_graph(1, 4), road_graph(1, 1), star_graph(1)}) {
+    check(csr, "generated");
+    const Graph g = make_graph(csr);
+    EXPECT_EQ(g.in.rowptr, g.out.rowptr);  // undirected
+    EXPECT_EQ(g.in.col, g.out.col);
+    for (int64_t i = 0; i < csr.rows; ++i)
+      EXPECT_FALSE(
+          std::binary_search(&csr.col[0] + csr.rowptr[size_t(i)], &csr.col[0] + csr.rowptr[size_t(i) + 1], int32_t(i)));
+  }
+  std::map<int64_t, int64_t> degrees;  // of a cube: corners, edges, faces, inside
+  for (int64_t i = 0; i < 64; ++i) ++degrees[stencil.degree(i)];
+  EXPECT_EQ(degrees, (std::map<int64_t, int64_t>{{7, 8}, {11, 24}, {17, 24}, {26, 8}}));
+  EXPECT_EQ(band.edges(), 2 * (8 + 7));
+  EXPECT_EQ(star.degree(0), 5);
+  EXPECT_EQ(stats_of(star).empty, 4);
+  EXPECT_NEAR(stats_of(road).mean, 2.1, 0.01);
+}
+
+// Means and spreads are those that were asked for, less what hubs lose to repetitions.
+TEST(Generate, PowerLawsHaveTheirMeanAndSpread) {
+  for (const double degree : {2.0, 8.0, 32.0}) {
+    for (const double spread : {0.0, 0.3, 1.0, 2.0, 4.0}) {
+      if (degree * spread > 100) continue;  // the hubs would have more edges than there are nodes
+      const RowStats s = stats_of(power_law_graph({.nodes = 1 << 14, .degree = degree, .spread = spread, .seed = 3}));
+      EXPECT_NEAR(s.mean, degree, 0.12 * degree) << degree << " " << spread;
+      EXPECT_NEAR(s.spread, spread, 0.15 * spread + 0.05) << degree << " " << spread;
+    }
+  }
+  EXPECT_EQ(power_law_graph({.nodes = 5, .degree = 0}).edges(), 0);
+  const BlockModel model{.nodes = 4000, .spread = 2, .seed = 1};
+  EXPECT_GT(stats_of(block_model(model).graph.in).spread, 1.5);
+}
+
+TEST(Generate, ThreadsChangeNoBit) {
+  const auto same = [](auto&& make) {
+    const auto one = make(1);
+    for (const int threads : {2, 3}) {
+      const auto other = make(threads);
+      if constexpr (requires { one.col; }) {
+        EXPECT_EQ(one.rowptr, other.rowptr);
+        EXPECT_EQ(one.col, other.col);
+      } else {
+        EXPECT_EQ(one.graph.in.col, other.graph.in.col);
+        EXPECT_EQ(one.x, other.x);
+        EXPECT_EQ(one.y, other.y);
+      }
+    }
+  };
+  same([](int threads) { return rmat_graph(12, 8, 1, threads); });
+  same([](int threads) { return uniform_graph(5000, 20000, 1, threads); });
+  same([](int threads) { return power_law_graph({.nodes = 5000, .seed = 1}, threads); });
+  same([](int threads) { return road_graph(30000, 1, threads); });
+  same([](int threads) { return block_model({.nodes = 3000, .seed = 1}, threads); });
+  same([](int threads) { return block_model({.nodes = 3000, .spread = 1, .seed = 1}, threads); });
 }
 
 TEST(Generate, EdgesOfABlockModelStayInTheirClasses) {

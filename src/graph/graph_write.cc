@@ -7,8 +7,32 @@
 
 namespace braid::graph {
 
+namespace {
+
+// Self-loops that weigh other than 1 are edges in a file.
+Csr with_loops(const Csr& in) {
+  Csr all{.rows = in.rows, .cols = in.cols};
+  for (int64_t i = 0; i < in.rows; ++i) {
+    const int64_t begin = all.edges();
+    for (int64_t e = in.rowptr[static_cast<size_t>(i)]; e < in.rowptr[static_cast<size_t>(i) + 1]; ++e) {
+      all.col.push_back(in.col[static_cast<size_t>(e)]);
+      all.weight.push_back(in.weight_of(e));
+    }
+    if (in.loop_of(i) != 1) {
+      all.col.push_back(static_cast<int32_t>(i));
+      all.weight.push_back(in.loop_of(i));
+    }
+    sort_last_row(all, begin);
+    all.rowptr.push_back(all.edges());
+  }
+  return all;
+}
+
+}  // namespace
+
 void write_graph(const std::filesystem::path& path, const GraphData& data) {
-  const Csr& csr = data.graph.in;
+  const Csr looped = data.graph.in.loop.empty() ? Csr() : with_loops(data.graph.in);
+  const Csr& csr = data.graph.in.loop.empty() ? data.graph.in : looped;
   const auto n = csr.rows;
   if (!data.x.empty()) check_features(data.x, data.features, "features");
   std::vector<io::TensorSpec> specs = {{"rowptr", DType::i64, {n + 1}}, {"col", DType::i64, {csr.edges()}}};

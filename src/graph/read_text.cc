@@ -103,11 +103,12 @@ TextGraph graph_of_edges(int64_t nodes, std::vector<WeightedEdge> edges, const R
   const int64_t most = r.both_ways ? kMost / 2 : kMost;
   if (std::ssize(edges) > most)
     fail(where, {.what = "has too many edges", .expected = fmt::format("at most {}", most)});
-  const auto csr_from = [&](std::vector<WeightedEdge> list, int64_t* removed) {
-    return r.weighted ? weighted_csr_of(nodes, std::move(list), where, removed) : csr_of(nodes, ends_of(list), removed);
+  const auto csr_from = [&](std::vector<WeightedEdge> list, Repeats repeats, int64_t* removed) {
+    return r.weighted ? weighted_csr_of(nodes, std::move(list), where, repeats, removed)
+                      : csr_of(nodes, ends_of(list), removed);
   };
   TextGraph graph;
-  graph.csr = csr_from(std::move(edges), &graph.removed);
+  graph.csr = csr_from(std::move(edges), Repeats::sum, &graph.removed);
   if (!r.both_ways) return graph;
   std::vector<WeightedEdge> all;
   all.reserve(2 * graph.csr.col.size());
@@ -119,7 +120,9 @@ TextGraph graph_of_edges(int64_t nodes, std::vector<WeightedEdge> edges, const R
       all.push_back({target, source, weight * r.mirrored});
     }
   }
-  graph.csr = csr_from(std::move(all), nullptr);
+  std::vector<float> loop = std::move(graph.csr.loop);
+  graph.csr = csr_from(std::move(all), Repeats::agree, nullptr);
+  graph.csr.loop = std::move(loop);
   return graph;
 }
 

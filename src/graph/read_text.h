@@ -8,7 +8,7 @@
 //   lines
 //                   with a weight or none; lines that start with # or % are comments (SNAP's files)
 // Self-loops and repeated edges are left out, and counted as the text has them: one direction of an edge does not
-// repeat the other. An edge that is repeated with another weight is an Error.
+// repeat the other. Weights of repeated edges are added up; two directions of one edge with other weights are an Error.
 #pragma once
 #include <cstdint>
 #include <string>

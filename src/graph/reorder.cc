@@ -123,6 +123,7 @@ void permute(GraphData& data, std::span<const int32_t> nodes) {
     if (!from.weight.empty())
       to.weight.insert(to.weight.end(), from.weight.begin() + from.rowptr[static_cast<size_t>(node)],
                        from.weight.begin() + from.rowptr[static_cast<size_t>(node) + 1]);
+    if (!from.loop.empty()) to.loop.push_back(from.loop_of(node));
     sort_last_row(to, to.rowptr.back());
     to.rowptr.push_back(to.edges());
   }

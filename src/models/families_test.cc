@@ -204,6 +204,16 @@ TEST(Config, AnUnknownArchitectureListsTheKnown) {
     EXPECT_NE(text.find(says), std::string::npos) << text;
 }
 
+TEST(Config, AGraphNetworkIsNamedAsOne) {
+  const std::string text = refusal({{"model", "sage"}, {"task", "node"}, {"classes", 4}});
+  EXPECT_NE(text.find("is a graph network, not a language model; got sage; try braid eval with its folder"),
+            std::string::npos)
+      << text;
+  for (const Object& other :
+       {Object{{"model", "sage"}, {"classes", 4}}, Object{{"model", 3}, {"task", 1}, {"classes", 4}}})
+    EXPECT_NE(refusal(other).find("unknown architecture"), std::string::npos);
+}
+
 TEST(Config, ThePaddingRowIsKnown) {
   for (const char* type : {"llama", "nemotron", "nemotron-nas"}) {
     SCOPED_TRACE(type);

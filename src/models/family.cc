@@ -81,11 +81,22 @@ std::string architecture_of(const io::Json& json) {
   return json.string_of({"model_type"}).value_or("nothing");
 }
 
+// Which one, if the config is of those that objective = "graph" writes (train/graph_weights.h); else empty.
+std::string graph_network_of(const io::Json& json) {
+  const auto model = json.get({"model"}), task = json.get({"task"});
+  const bool is = model && model->is_string() && task && task->is_string() && json.get({"classes"});
+  return is ? model->as_string() : "";
+}
+
 }  // namespace
 
 Config read_config(const io::Json& json) {
   const Family* family = find_family(json);
   if (!family) {
+    if (const std::string network = graph_network_of(json); !network.empty())
+      fail(json.document(), {.what = "is a graph network, not a language model",
+                             .got = printable(network),
+                             .hint = "braid eval with its folder"});
     std::string known;
     for (const Family& f : kFamilies) known += fmt::format("{}{}", known.empty() ? "" : ", ", f.architecture);
     fail(json.document(),

@@ -128,8 +128,7 @@ struct Candidate {
 // Where rows by degree paid on an H200 (kernels/spmm/README.md): rows of a warp differ, or hubs should begin first; but
 // neighbours in number, which may share sources, are torn apart.
 bool sorts_rows(const graph::RowStats& stats, int64_t width) {
-  const double spread = stats.mean > 0 ? stats.deviation / stats.mean : 0;
-  return width >= 8 && (spread > 1 || (width <= 64 && spread > 0.1));
+  return width >= 8 && (stats.spread > 1 || (width <= 64 && stats.spread > 0.1));
 }
 
 // Where tiles paid there: from Condensed::kLeastReuse edges per row of x that a tile reads.

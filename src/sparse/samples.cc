@@ -12,17 +12,6 @@
 #include "sparse/race.h"
 
 namespace braid::sparse {
-namespace {
-
-// One row with half of the nodes, and each of them back.
-graph::Csr star(int64_t nodes) {
-  std::vector<graph::Edge> edges;
-  for (int32_t i = 1; i < static_cast<int32_t>(nodes / 2); ++i) edges.insert(edges.end(), {{0, i}, {i, 0}});
-  return graph::csr_of(nodes, std::move(edges));
-}
-
-}  // namespace
-
 std::vector<NamedGraph> sample_graphs(bool quick) {
   std::vector<NamedGraph> list;
   const std::vector<int> scales = quick ? std::vector<int>{9, 10} : std::vector<int>{10, 12, 14, 16, 18};
@@ -37,7 +26,17 @@ std::vector<NamedGraph> sample_graphs(bool quick) {
     }
     const int64_t side = int64_t{1} << scale / 2;
     list.push_back({fmt::format("grid{}", scale), [=] { return graph::grid_graph(side, nodes / side); }});
-    if (scale == 14) list.push_back({"star14", [=] { return star(nodes); }});
+    if (scale != 14) continue;
+    list.push_back({"star14", [=] { return graph::star_graph(nodes); }});
+    list.push_back({"stencil14", [=] { return graph::stencil_graph(25); }});
+    list.push_back({"band14", [=] { return graph::band_graph(nodes, 8); }});
+    list.push_back({"road14", [=] { return graph::road_graph(nodes, 7); }});
+    for (const double degree : {2.0, 8.0, 32.0, 128.0}) {
+      for (const double spread : {0.0, 1.0, 4.0})
+        list.push_back(
+            {fmt::format("powerlaw14x{}s{}", degree, spread),
+             [=] { return graph::power_law_graph({.nodes = nodes, .degree = degree, .spread = spread, .seed = 7}); }});
+    }
   }
   return list;
 }

@@ -18,6 +18,7 @@
 #include "sparse/problem.h"
 #include "sparse/race.h"
 #include "sparse/samples.h"
+#include "sparse/shares.h"
 #include "sparse/tree.h"
 #include "support/folder.h"
 #include "sys/read.h"
@@ -287,6 +288,36 @@ TEST(Plan, ReadsValuesThatChange) {
       want += i * static_cast<double>(problem.x().view().as<float>()[csr.col[static_cast<size_t>(e)]]);
     EXPECT_NEAR(problem.y().view().as<float>()[5], want, 1e-4 * (i + 1));
   }
+}
+
+// Every edge is in one share, by its row; by edges shares are as large as they can be equal, hubs cut.
+TEST(Shares, HaveEveryEdgeOnce) {
+  for (const graph::Csr& csr :
+       {graph::star_graph(100), graph::rmat_graph(8, 4, 1), graph::Csr{.rows = 3, .cols = 3, .rowptr = {0, 0, 0, 0}}}) {
+    for (const Balance balance : {Balance::rows, Balance::edges}) {
+      for (const int64_t count : {1, 3, 7}) {
+        std::vector<int32_t> col;
+        int64_t rows = 0, most = 0;
+        for (const graph::Csr& share : shares_of(csr, count, balance)) {
+          graph::check(share, "share");
+          col.insert(col.end(), share.col.begin(), share.col.end());
+          rows += share.rows;
+          most = std::max(most, share.edges());
+        }
+        EXPECT_EQ(col, csr.col);
+        if (balance == Balance::rows) {
+          EXPECT_EQ(rows, csr.rows);
+        } else {
+          EXPECT_LE(most, csr.edges() / count + 1);
+        }
+      }
+    }
+  }
+  // A hub of 50 of 100 edges in four shares by edges: two have nothing else.
+  const auto shares = shares_of(graph::star_graph(100), 4, Balance::edges);
+  EXPECT_EQ(shares[0].edges(), 25);
+  EXPECT_EQ(shares[0].degree(0), 25);
+  EXPECT_EQ(shares[1].degree(0), 25);
 }
 
 TEST(Samples, HaveATimeForEveryWayWithoutAPack) {

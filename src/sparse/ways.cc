@@ -23,7 +23,7 @@ std::span<const Way> ways() {
 Features features_of(const graph::RowStats& stats, int64_t cols, int64_t width, int64_t element_bytes) {
   const auto w = static_cast<double>(width), bytes = static_cast<double>(element_bytes);
   return {.mean = stats.mean,
-          .spread = stats.mean > 0 ? stats.deviation / stats.mean : 0,
+          .spread = stats.spread,
           .width = w,
           .x_mib = static_cast<double>(cols) * w * bytes / kMiB,
           .y_mib = static_cast<double>(stats.rows) * w * 4 / kMiB};

@@ -114,9 +114,6 @@ void check_graph(const Recipe& recipe) {
   const GraphRecipe& g = recipe.graph;
   if (g.task != "node" && g.sample > 0)
     fail("graph.sample", {.what = fmt::format("does not go with graph.task = {}", g.task), .expected = "node"});
-  if (g.sample > 0 && g.model == "monet")
-    fail("graph.sample", {.what = "does not go with monet, whose weights are of the degrees of the whole graph",
-                          .expected = "gcn, sage, gin, gat or edgeconv"});
   if (recipe.batch > 0 && g.sample == 0 && g.task == "node")
     fail("batch", {.what = "goes with graph.sample; without it a batch is the whole graph", .hint = "leaving it out"});
 }
@@ -129,11 +126,11 @@ graph::GraphData read_for(const Recipe& recipe, int64_t classes) {
                                                : graph::Task::node;
   graph::GraphData data = graph::read_graph(g.path, task, classes);
   std::vector<float>& weight = data.graph.in.weight;
-  if (weight.empty()) return data;
+  if (weight.empty() && data.graph.in.loop.empty()) return data;
   if (g.model == "gcn") {
-    data.notes.push_back(graph::describe_weights(data.graph.in));
+    if (!weight.empty()) data.notes.push_back(graph::describe_weights(data.graph.in));
   } else {
-    weight = {};
+    weight = data.graph.in.loop = {};
     data.notes.push_back(fmt::format("the weights of the edges do nothing in {}, only in gcn", g.model));
   }
   return data;
@@ -292,7 +289,8 @@ Facts::value_type content_of(const graph::GraphData& data, const graph::Csr& edg
   add(bytes(data.y));
   add(bytes(data.train));
   add(bytes(data.begin));
-  if (!edges.weight.empty()) add(weight_hash(edges.weight, sys::default_threads()));
+  for (const std::vector<float>* weight : {&edges.weight, &edges.loop})
+    if (!weight->empty()) add(weight_hash(*weight, sys::default_threads()));
   return {kContent, fmt::format("\"{:016x}\"", hash)};
 }
 

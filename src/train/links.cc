@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "gnn/ops.h"
+#include "gnn/edge_ops.h"
 #include "io/safetensors_write.h"
 #include "sys/error.h"
 
@@ -104,11 +104,11 @@ Tensor Links::score_pairs(Ctx& ctx, bool draws) {
   if (network_) {
     const gnn::Block* blocks[] = {&messages_};
     const Tensor z = network_->forward(run, blocks, x);
-    return gnn::pair_dots(run, pairs_, z, z);
+    return gnn::pair_values(run, pairs_, z, z, {});
   }
   const auto [a, b] = bipartite_->forward(run, messages_, reverse_,
                                           {.a = x, .b = features_of(ctx, products, data_.x_dst, data_.features_dst)});
-  return gnn::pair_dots(run, pairs_, b, a);
+  return gnn::pair_values(run, pairs_, b, a, {});
 }
 
 void Links::run(Ctx& ctx, int64_t, int64_t, bool backward, Sums& sums) {

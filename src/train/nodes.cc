@@ -60,7 +60,7 @@ void Nodes::draw_sample(int64_t step) {
   sampled_.clear();
   for (graph::Graph& g : sample.blocks) {
     sampled_.push_back(gnn::make_sampled_block(std::move(g)));
-    if (spec_.kind == gnn::Kind::gcn) gnn::add_sampled_norm(sampled_.back(), block_, sample.nodes);
+    gnn::add_sampled_values(sampled_.back(), block_, sample.nodes);
     if (gnn::needs_edge_blocks(spec_.kind, spec_.rewrites)) gnn::add_edge_blocks(sampled_.back());
   }
   sampled_nodes_ = std::move(sample.nodes);

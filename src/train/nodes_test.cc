@@ -91,27 +91,33 @@ TEST_F(NodesTest, LossesAreThoseOfPyTorchGeometric) {
   }
 }
 
-// With weights of edges: its layers, and its losses in a whole graph, a sample of all neighbours, and unfused.
+// With weights of edges, and of self-loops beside repeated edges: its layers, and its losses in a whole graph, a sample
+// of all neighbours, and unfused.
 TEST_F(NodesTest, WeightsOfEdgesAreThoseOfPyTorchGeometric) {
-  recipe_.graph.path = recipe_.graph.init = support::data("graph/weighted.safetensors");
-  recipe_.graph.hidden = 8;
-  recipe_.steps = 20;
-  const io::Safetensors file(recipe_.graph.path);
-  const View out = file.need("out"), want = file.need("losses");
-  for (const int64_t sample : {0, 1000}) {
-    for (const bool fuse : {true, false}) {
-      fs::remove_all(recipe_.out);
-      recipe_.graph.sample = sample;
-      recipe_.graph.rewrites_off = fuse ? std::vector<std::string>{} : std::vector<std::string>{"fuse"};
-      Nodes nodes(recipe_);
-      Arena arena;
-      Ctx ctx{.arena = arena};
-      const std::vector<float> logits = nodes.logits(ctx);
-      for (int64_t i = 0; i < out.count(); ++i) EXPECT_NEAR(logits[static_cast<size_t>(i)], element(out, i), 2e-5) << i;
-      const std::vector<double> got = train();
-      ASSERT_EQ(std::ssize(got), want.count());
-      for (int64_t i = 0; i < want.count(); ++i)
-        EXPECT_NEAR(got[static_cast<size_t>(i)], element(want, i), 2e-5 * element(want, i)) << sample << " step " << i;
+  for (const char* name : {"graph/weighted.safetensors", "graph/weighted_loops.safetensors"}) {
+    SCOPED_TRACE(name);
+    recipe_.graph.path = recipe_.graph.init = support::data(name);
+    recipe_.graph.hidden = 8;
+    recipe_.steps = 20;
+    const io::Safetensors file(recipe_.graph.path);
+    const View out = file.need("out"), want = file.need("losses");
+    for (const int64_t sample : {0, 1000}) {
+      for (const bool fuse : {true, false}) {
+        fs::remove_all(recipe_.out);
+        recipe_.graph.sample = sample;
+        recipe_.graph.rewrites_off = fuse ? std::vector<std::string>{} : std::vector<std::string>{"fuse"};
+        Nodes nodes(recipe_);
+        Arena arena;
+        Ctx ctx{.arena = arena};
+        const std::vector<float> logits = nodes.logits(ctx);
+        for (int64_t i = 0; i < out.count(); ++i)
+          EXPECT_NEAR(logits[static_cast<size_t>(i)], element(out, i), 2e-5) << i;
+        const std::vector<double> got = train();
+        ASSERT_EQ(std::ssize(got), want.count());
+        for (int64_t i = 0; i < want.count(); ++i)
+          EXPECT_NEAR(got[static_cast<size_t>(i)], element(want, i), 2e-5 * element(want, i))
+              << sample << " step " << i;
+      }
     }
   }
 }
@@ -144,7 +150,7 @@ TEST_F(NodesTest, WeightsOfEdgesAreReadOrSaidToDoNothing) {
 
 // Whichever rewrite is off, in whole graphs and in samples.
 TEST_F(NodesTest, RewritesLeaveTheLosses) {
-  for (const char* model : {"gcn", "sage", "gat", "edgeconv"}) {
+  for (const char* model : {"gcn", "sage", "gat", "edgeconv", "monet"}) {
     golden(model);
     recipe_.steps = 4;
     for (const int64_t sample : {0, 3}) {
@@ -386,7 +392,7 @@ TEST_F(NodesTest, ATwinOfCora) {
 // A sample that takes every neighbour, in one batch, is the whole graph seen from the nodes to train on: but for the
 // order of sums, its losses are those of full batches.
 TEST_F(NodesTest, SamplesOfEverythingAreTheWholeGraph) {
-  for (const char* model : {"gcn", "sage", "gin", "gat", "edgeconv"}) {
+  for (const char* model : {"gcn", "sage", "gin", "gat", "edgeconv", "monet"}) {
     SCOPED_TRACE(model);
     fs::remove_all(recipe_.out);
     golden(model);
@@ -460,10 +466,6 @@ TEST_F(NodesTest, RecipesThatContradictThemselves) {
   expect("[nest.budgets] does not go with", [](Recipe& r) { r.nest.budgets = {0.5}; });
   expect("[dropout] does not go with objective = \"graph\"; got 0.5; try graph.dropout",
          [](Recipe& r) { r.dropout = 0.5; });
-  expect("[graph.sample] does not go with monet", [](Recipe& r) {
-    r.graph.sample = 5;
-    r.graph.model = "monet";
-  });
   expect("[graph.attention_dropout] does not go with weights of edges in memory", [](Recipe& r) {
     r.graph.model = "gat";
     r.graph.attention_dropout = 0.5;

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Writes tests/data/graph/weighted.safetensors: two layers of PyTorch Geometric's GCNConv on a graph with edge weights.
 
-    graph_weights_golden.py OUT.safetensors
+    graph_weights_golden.py OUT.safetensors [--loops]
+
+With --loops, weighted_loops.safetensors: every third node has a self-loop, of weights that differ from 1 and some of 0, and
+every tenth edge is there three times with other weights.
 
 needs: torch torch_geometric safetensors. Everything is FP32. The two directions of an edge weigh differently, some edges
 weigh 0 or less, and node 7's edges weigh -1 together, so that its degree with the self-loop is 0.
@@ -21,6 +24,7 @@ NEGATIVE = 7  # the node whose edges weigh -1 together
 
 args = argparse.ArgumentParser()
 args.add_argument("out")
+args.add_argument("--loops", action="store_true")
 args = args.parse_args()
 torch.manual_seed(3)
 torch.set_num_threads(1)
@@ -32,6 +36,13 @@ weight[5::23] = -0.05
 own = torch.where(row == NEGATIVE)[0]
 weight[own] = 0
 weight[own[0]], weight[own[1]] = -1.5, 0.5
+if args.loops:
+    loops = torch.arange(0, NODES, 3)
+    again = torch.arange(0, len(pairs), 10).repeat(2)
+    row, col = torch.cat([row, loops, row[again]]), torch.cat([col, loops, col[again]])
+    weight = torch.cat([weight, torch.arange(len(loops)) % 5 / 2, torch.rand(len(again)) + 0.1])
+    order = torch.argsort(row * NODES + col, stable=True)
+    row, col, weight = row[order], col[order], weight[order]
 y = torch.randint(0, CLASSES, (NODES,))
 x = torch.randn(NODES, FEATURES) + torch.randn(CLASSES, FEATURES)[y]
 train = (torch.rand(NODES) < 0.6).long()
