@@ -264,7 +264,13 @@ TEST(Attention, OnTilesNanIsSeen) {
         v = k, y(DType::bf16, {tokens, heads, width}, 3);
     set_element(v.mut(), bad * width + 3, NAN);
     const SeqMap map = SeqMap::one(tokens, before);
-    const AttentionFwd op{.q = q.view(), .k_pages = k.view(), .v_pages = v.view(), .y = y.mut(), .seqs = &map};
+    const int32_t page_0 = 0;
+    const AttentionFwd op{.q = q.view(),
+                          .k_pages = k.view(),
+                          .v_pages = v.view(),
+                          .page_table = view_of(&page_0, {1, 1}),
+                          .y = y.mut(),
+                          .seqs = &map};
     Arena arena;
     Ctx ctx{.arena = arena};
     std::vector<std::byte> memory(static_cast<size_t>(attention_fwd_workspace(&kernel, op, ctx.threads)));
