@@ -1,12 +1,13 @@
 """A run that is killed at any instant and resumed ends bit-identical to an uninterrupted one.
 
-usage: kill_resume.py BRAID [TRIES [RANKS]]
+usage: kill_resume.py BRAID [TRIES [RANKS | layouts]]
 Trains the hybrid of tests/data (Mamba, attention, latent experts, prediction block) on a generated source: once without
 interruption, then TRIES times (5) killed with SIGKILL at a random instant, and resumed with another split of the batch.
 Every second try is in BF16. Two of four tries are killed between two checkpoints, so that steps are lost; the others at
 any instant, also inside a save. In every third try a copy of the process writes the checkpoints. Each kill must hit the run alive and in the middle of its steps, the resumed run must
 start right after the newest checkpoint, and the final checkpoints, their mean and the running mean must be equal byte for byte.
-Of several RANKS one is killed, any of them, and the others must end by themselves.
+Of several RANKS one is killed, any of them, and the others must end by themselves. `layouts`: ranks that divide the model or
+its state, in another way in every try, and write each checkpoint together; a resumed run has the same layout.
 """
 import os
 import random
@@ -21,7 +22,12 @@ from support.program import braid, start
 from support.training import HYBRID, checkpoints, logged_steps, printed_steps, state_of
 
 TRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-RANKS = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+LAYOUTS = [(2, "parallel.tp=2"), (2, "parallel.zero=3"), (2, "parallel.pp=2", "accumulate=2"), (2, "parallel.ep=2"),
+           (4, "parallel.tp=2", "parallel.zero=1"), (4, "parallel.pp=2", "parallel.tp=2", "accumulate=2"),
+           (4, "parallel.ep=2", "parallel.zero=2")]
+WHAT = sys.argv[2] if len(sys.argv) > 2 else "1"
+if WHAT != "layouts":
+    LAYOUTS = [(int(WHAT),)]
 BATCH, STEPS, EVERY = 4, 9, 3
 AGAIN = 20  # retries of kills that come too late, after the process ran ahead
 RECIPE = f"""
@@ -52,14 +58,15 @@ jsonl = "log.jsonl"
 """
 
 
-def line(recipe, out, *more):
-    return "train", recipe, f"out={out}", "--threads", RANKS, "--ranks", RANKS, *more
+def line(recipe, out, layout, *more):
+    ranks, *words = layout
+    return "train", recipe, f"out={out}", "--threads", ranks, "--ranks", ranks, *words, *more
 
 
-def ranks_of(run):
+def ranks_of(run, ranks):
     """The first is `run` itself, which starts the others; after them come copies that write checkpoints."""
     with open(f"/proc/{run.pid}/task/{run.pid}/children", encoding="ascii") as children:
-        return [run.pid, *map(int, children.read().split())][:RANKS]
+        return [run.pid, *map(int, children.read().split())][:ranks]
 
 
 def result_of(out):
@@ -75,9 +82,9 @@ def run(*arguments):
     return done
 
 
-def kill(recipe, out, words, after, delay, victim):
+def kill(recipe, out, layout, words, after, delay, victim):
     """Kills rank `victim` of a run `delay` seconds after it printed step `after`. Returns the last step printed; None if the run was done."""
-    with start(*line(recipe, out, *words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+    with start(*line(recipe, out, layout, *words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         printed = ""
         while printed_steps(printed)[-1:] != [after]:
             text = child.stdout.readline()
@@ -85,8 +92,8 @@ def kill(recipe, out, words, after, delay, victim):
                 sys.exit(f"the run ended before step {after}: {child.wait()}")
             printed += text
         time.sleep(delay)
-        ranks = ranks_of(child)
-        alive = child.poll() is None and len(ranks) == RANKS
+        ranks = ranks_of(child, layout[0])
+        alive = child.poll() is None and len(ranks) == layout[0]
         if alive:
             os.kill(ranks[victim], signal.SIGKILL)
         printed += child.stdout.read()
@@ -98,13 +105,13 @@ def kill(recipe, out, words, after, delay, victim):
     return last
 
 
-def attempt(recipe, root, words, seconds, chance, between):
+def attempt(recipe, root, layout, words, seconds, chance, between):
     """A killed run: its folder, its last step, and the step of its newest checkpoint, 0 if a copy died before the first was whole."""
     for i in range(AGAIN):
         out = root / f"{len(list(root.iterdir()))}"
         after = EVERY * chance.randrange(1, STEPS // EVERY) + 1 if between else chance.randrange(EVERY + 1, STEPS - 1)
         delay = 0 if between else chance.uniform(0, seconds / STEPS)
-        last = kill(recipe, out, words, after, delay, chance.randrange(RANKS))
+        last = kill(recipe, out, layout, words, after, delay, chance.randrange(layout[0]))
         if last is None:
             continue
         saved = max(checkpoints(out), default=0)
@@ -124,28 +131,31 @@ def main():
         recipe = root / "recipe.toml"
         recipe.write_text(RECIPE)
         wanted, seconds = {}, {}
-        for dtype in ("f32", "bf16"):
-            begin = time.monotonic()
-            run(recipe, root / dtype, f"dtype={dtype}")
-            seconds[dtype] = time.monotonic() - begin
-            wanted[dtype] = result_of(root / dtype)
         for i in range(TRIES):
-            dtype = ("f32", "bf16")[i % 2]
+            dtype, layout = ("f32", "bf16")[i % 2], LAYOUTS[i % len(LAYOUTS)]
+            kind = dtype, layout
+            if kind not in wanted:
+                begin = time.monotonic()
+                whole = root / f"whole-{len(wanted)}"
+                run(recipe, whole, layout, f"dtype={dtype}")
+                seconds[kind] = time.monotonic() - begin
+                wanted[kind] = result_of(whole)
             words = f"dtype={dtype}", f"checkpoint.async={'true' if i % 3 == 1 else 'false'}"
-            out, last, saved = attempt(recipe, root, words, seconds[dtype], chance, i // 2 % 2 == 0)
+            out, last, saved = attempt(recipe, root, layout, words, seconds[kind], chance, i // 2 % 2 == 0)
             lost += last - saved
-            name = f"try {i} of seed {seed} ({dtype}, killed after step {last}, resumed from {saved})"
-            done = run(recipe, out, *words, "--resume", "auto", f"accumulate={chance.choice([n for n in (1, 2, 4) if n * RANKS <= BATCH])}")
+            name = f"try {i} of seed {seed} ({dtype}, {layout}, killed after step {last}, resumed from {saved})"
+            parts = () if layout[1:] else (f"accumulate={chance.choice([n for n in (1, 2, 4) if n * layout[0] <= BATCH])}",)
+            done = run(recipe, out, layout, *words, "--resume", "auto", *parts)
             if printed_steps(done.stdout) != list(range(saved + 1, STEPS + 1)):
                 sys.exit(f"{name}: the resumed run did steps {printed_steps(done.stdout)}")
             for file, data in result_of(out).items():
-                if data != wanted[dtype][file]:
+                if data != wanted[kind][file]:
                     sys.exit(f"{name}: {file} differs")
             if logged_steps(out) != list(range(1, STEPS + 1)):
                 sys.exit(f"{name}: loss.csv holds steps {logged_steps(out)}")
     if lost < TRIES // 2:
         sys.exit(f"only {lost} steps were lost: the kills proved nothing")
-    print(f"{TRIES} tries of {RANKS} ranks, all killed in the middle, {lost} steps repeated: bit-identical (seed {seed})")
+    print(f"{TRIES} tries of {WHAT if WHAT == 'layouts' else WHAT + ' ranks'}, all killed in the middle, {lost} steps repeated: bit-identical (seed {seed})")
 
 
 main()

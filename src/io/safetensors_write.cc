@@ -1,6 +1,11 @@
 #include "io/safetensors_write.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -11,6 +16,7 @@ namespace braid::io {
 namespace fs = std::filesystem;
 namespace {
 
+// With its length before it.
 std::string header_of(std::span<const TensorSpec> specs) {
   std::string text = R"({"__metadata__":{"format":"pt"})";
   int64_t at = 0;
@@ -23,7 +29,85 @@ std::string header_of(std::span<const TensorSpec> specs) {
   }
   text += '}';
   text.append((8 - text.size() % 8) % 8, ' ');
-  return text;
+  const uint64_t size = text.size();
+  return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + text;
+}
+
+bool is_model_folder(const fs::path& path) { return path.extension() != ".safetensors"; }
+
+void plan_shards(int64_t shard_bytes, TensorFilePlan& plan) {
+  int64_t filled = 0;
+  plan.files.push_back({});
+  for (const TensorSpec& t : plan.specs) {
+    if (plan.files.back().end > plan.files.back().begin && filled + t.bytes() > shard_bytes) {
+      plan.files.push_back({plan.files.back().end, plan.files.back().end, {}});
+      filled = 0;
+    }
+    ++plan.files.back().end;
+    filled += t.bytes();
+  }
+  const size_t n = plan.files.size();
+  for (size_t i = 0; i < n; ++i)
+    plan.files[i].name = n == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, n);
+}
+
+TensorFilePlan plan_files(const fs::path& path, std::vector<TensorSpec> specs, int64_t shard_bytes) {
+  TensorFilePlan plan{.folder = path, .specs = std::move(specs)};
+  std::set<std::string_view> names;
+  for (const TensorSpec& t : plan.specs) CHECK(names.insert(t.name).second, "tensor {} twice", t.name);
+  if (is_model_folder(path)) {
+    plan_shards(shard_bytes, plan);
+  } else {
+    plan.folder = path.parent_path();
+    plan.files = {{0, plan.specs.size(), path.filename().string()}};
+  }
+  for (const TensorFilePlan::File& file : plan.files) {
+    const auto first = plan.specs.begin();
+    std::stable_sort(first + static_cast<ptrdiff_t>(file.begin), first + static_cast<ptrdiff_t>(file.end),
+                     [](const TensorSpec& a, const TensorSpec& b) { return size_of(a.dtype) > size_of(b.dtype); });
+  }
+  return plan;
+}
+
+bool create_folder(const fs::path& path) {
+  std::error_code failed;
+  const bool created = fs::create_directories(path, failed);
+  if (failed) fail_environment(printable(path.string()), {.what = "cannot be created", .got = failed.message()});
+  return created;
+}
+
+int64_t bytes_of(std::span<const TensorSpec> specs) {
+  int64_t sum = 0;
+  for (const TensorSpec& t : specs) sum += t.bytes();
+  return sum;
+}
+
+void write_index(const TensorFilePlan& plan) {
+  nlohmann::json index;
+  for (const TensorFilePlan::File& file : plan.files) {
+    for (const TensorSpec& t : plan.tensors(file)) index["weight_map"][t.name] = file.name;
+  }
+  index["metadata"]["total_size"] = bytes_of(plan.specs);
+  write_text_file(plan.folder / "model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+// A new file of so many bytes, of which the first are the header.
+void lay_out_file(const fs::path& path, const std::string& header, int64_t bytes) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const auto need = [&](bool done) {
+    if (done) return;
+    const int problem = errno;
+    if (fd >= 0) close(fd);
+    fail_environment(printable(path.string()), {.what = "cannot be written", .got = std::strerror(problem)});
+  };
+  need(fd >= 0);
+  // A file system that cannot allocate says so later, where a rank writes.
+  const bool allocated = fallocate(fd, 0, 0, bytes) == 0;
+  need(allocated || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL);
+  need(allocated || ftruncate(fd, bytes) == 0);
+  const auto size = static_cast<ssize_t>(header.size());
+  need(pwrite(fd, header.data(), header.size(), 0) == size);
+  close(fd);
 }
 
 }  // namespace
@@ -38,72 +122,48 @@ void check_tensor_file(const fs::path& path) {
     fail(where, {.what = "would be the weights of the model in that folder", .hint = "another name"});
 }
 
+void lay_out_safetensors(const fs::path& path, std::vector<TensorSpec> specs, int64_t shard_bytes) {
+  const TensorFilePlan plan = plan_files(path, std::move(specs), shard_bytes);
+  create_folder(plan.folder);
+  for (const TensorFilePlan::File& file : plan.files) {
+    const std::string header = header_of(plan.tensors(file));
+    lay_out_file(plan.folder / file.name, header, std::ssize(header) + bytes_of(plan.tensors(file)));
+  }
+  if (plan.files.size() > 1) write_index(plan);
+}
+
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorSpec> specs, int64_t shard_bytes)
-    : folder_(path), folder_is_model_(path.extension() != ".safetensors"), specs_(std::move(specs)) {
-  std::set<std::string_view> names;
-  for (const TensorSpec& t : specs_) CHECK(names.insert(t.name).second, "tensor {} twice", t.name);
-  if (folder_is_model_) {
-    std::error_code failed;
-    folder_is_new_ = fs::create_directories(folder_, failed);
-    if (failed) fail_environment(printable(path.string()), {.what = "cannot be created", .got = failed.message()});
-    plan_shards(shard_bytes);
-  } else {
-    folder_ = path.parent_path();
-    shards_ = {{0, specs_.size(), path.filename().string()}};
-  }
-  for (const Shard& s : shards_) {
-    const auto first = specs_.begin();
-    std::stable_sort(first + static_cast<ptrdiff_t>(s.begin), first + static_cast<ptrdiff_t>(s.end),
-                     [](const TensorSpec& a, const TensorSpec& b) { return size_of(a.dtype) > size_of(b.dtype); });
-  }
-  open_shard();
+    : folder_is_model_(is_model_folder(path)), plan_(plan_files(path, std::move(specs), shard_bytes)) {
+  if (folder_is_model_) folder_is_new_ = create_folder(plan_.folder);
+  open_file();
 }
 
 SafetensorsWriter::~SafetensorsWriter() {
   if (finished_ || !folder_is_model_) return;
   file_.reset();
   std::error_code none;
-  for (size_t i = 0; i < shard_; ++i) fs::remove(folder_ / shards_[i].file, none);
-  if (folder_is_new_) fs::remove(folder_, none);  // fails unless it is empty
+  for (size_t i = 0; i < number_; ++i) fs::remove(plan_.folder / plan_.files[i].name, none);
+  if (folder_is_new_) fs::remove(plan_.folder, none);  // fails unless it is empty
 }
 
-void SafetensorsWriter::plan_shards(int64_t shard_bytes) {
-  int64_t filled = 0;
-  shards_.push_back({});
-  for (const TensorSpec& t : specs_) {
-    if (shards_.back().end > shards_.back().begin && filled + t.bytes() > shard_bytes) {
-      shards_.push_back({shards_.back().end, shards_.back().end, {}});
-      filled = 0;
-    }
-    ++shards_.back().end;
-    filled += t.bytes();
-  }
-  const size_t n = shards_.size();
-  for (size_t i = 0; i < n; ++i) {
-    shards_[i].file = n == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, n);
-  }
-}
-
-void SafetensorsWriter::open_shard() {
-  const Shard& s = shards_[shard_];
-  file_ = std::make_unique<AtomicFile>(folder_ / s.file);
-  const std::string header = header_of(std::span(specs_).subspan(s.begin, s.end - s.begin));
-  const uint64_t size = header.size();
-  file_->write(std::as_bytes(std::span(&size, 1)));
-  file_->write(header);
-  left_ = specs_.empty() ? 0 : specs_[next_].bytes();
+void SafetensorsWriter::open_file() {
+  const TensorFilePlan::File& file = plan_.files[number_];
+  file_ = std::make_unique<AtomicFile>(plan_.folder / file.name);
+  file_->write(header_of(plan_.tensors(file)));
+  left_ = plan_.specs.empty() ? 0 : plan_.specs[next_].bytes();
 }
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {
-  CHECK(next_ < specs_.size() && specs_[next_].name == name, "tensor {} out of order", name);
+  const std::vector<TensorSpec>& specs = plan_.specs;
+  CHECK(next_ < specs.size() && specs[next_].name == name, "tensor {} out of order", name);
   CHECK(std::ssize(bytes) <= left_, "tensor {}: {} bytes, {} are left", name, bytes.size(), left_);
   file_->write(bytes);
   left_ -= std::ssize(bytes);
   if (left_ > 0) return;
-  if (++next_ < shards_[shard_].end) {
-    left_ = specs_[next_].bytes();
-  } else if (file_->commit(); ++shard_ < shards_.size()) {
-    open_shard();
+  if (++next_ < plan_.files[number_].end) {
+    left_ = specs[next_].bytes();
+  } else if (file_->commit(); ++number_ < plan_.files.size()) {
+    open_file();
   }
 }
 
@@ -113,28 +173,15 @@ void SafetensorsWriter::write(std::string_view name, const View& view) {
 }
 
 void SafetensorsWriter::finish() {
-  CHECK(next_ == specs_.size(), "tensor {} was not written", specs_[next_].name);
-  if (specs_.empty()) file_->commit();  // an empty file is a file, too
+  CHECK(next_ == plan_.specs.size(), "tensor {} was not written", plan_.specs[next_].name);
+  if (plan_.specs.empty()) file_->commit();  // an empty file is a file, too
   finished_ = true;
   if (!folder_is_model_) return;
   // A reader takes model.safetensors before an index: what an older model left here must not shadow the new one.
-  const bool sharded = shards_.size() > 1;
-  if (sharded) write_index();
+  const bool sharded = plan_.files.size() > 1;
+  if (sharded) write_index(plan_);
   std::error_code none;
-  fs::remove(folder_ / (sharded ? "model.safetensors" : "model.safetensors.index.json"), none);
-}
-
-void SafetensorsWriter::write_index() const {
-  nlohmann::json index;
-  int64_t total = 0;
-  for (const Shard& s : shards_) {
-    for (size_t i = s.begin; i < s.end; ++i) {
-      index["weight_map"][specs_[i].name] = s.file;
-      total += specs_[i].bytes();
-    }
-  }
-  index["metadata"]["total_size"] = total;
-  write_text_file(folder_ / "model.safetensors.index.json", index.dump(2) + "\n");
+  fs::remove(plan_.folder / (sharded ? "model.safetensors" : "model.safetensors.index.json"), none);
 }
 
 }  // namespace braid::io

@@ -28,10 +28,32 @@ struct TensorSpec {
 // the file would be read in place of a model's shards.
 void check_tensor_file(const std::filesystem::path& path);
 
+constexpr int64_t kShardBytes = 5'000'000'000;
+
+// The files of some tensors: of one file or of shards, each with its own tensors by descending element size, which
+// keeps all aligned.
+struct TensorFilePlan {
+  struct File {
+    size_t begin = 0, end = 0;  // of specs
+    std::string name;
+  };
+  std::filesystem::path folder{};
+  std::vector<TensorSpec> specs{};
+  std::vector<File> files{};
+
+  std::span<const TensorSpec> tensors(const File& file) const {
+    return std::span(specs).subspan(file.begin, file.end - file.begin);
+  }
+};
+
+// Creates the same files as the writer below, headers, index and all, with zeros in the place of the tensors, whose
+// bytes then come in any order (tensor_files.h). `path` as there, where nothing of these names is in use. Error where
+// the disk has no room for them, if the file system can tell.
+void lay_out_safetensors(const std::filesystem::path& path, std::vector<TensorSpec> specs,
+                         int64_t shard_bytes = kShardBytes);
+
 class SafetensorsWriter {
  public:
-  static constexpr int64_t kShardBytes = 5'000'000'000;
-
   // `path` is one file when it ends in .safetensors, else a folder, which is created. Names are distinct.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorSpec> specs,
                     int64_t shard_bytes = kShardBytes);
@@ -40,30 +62,21 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
   ~SafetensorsWriter();
 
-  // The order in which the tensors must come: as given, within a shard by descending element size, which keeps all
-  // aligned.
-  std::span<const TensorSpec> order() const { return specs_; }
+  // The order in which the tensors must come.
+  std::span<const TensorSpec> order() const { return plan_.specs; }
   // The next bytes of tensor `name`, which may come in pieces; an empty tensor is written once with none.
   void write(std::string_view name, std::span<const std::byte> bytes);
   void write(std::string_view name, const View& view);  // the whole of a contiguous tensor
   void finish();                                        // after the last tensor: the last file and the index appear
 
  private:
-  struct Shard {
-    size_t begin = 0, end = 0;  // of specs_
-    std::string file;
-  };
-  void plan_shards(int64_t shard_bytes);
-  void open_shard();
-  void write_index() const;
+  void open_file();
 
-  std::filesystem::path folder_;
   bool folder_is_model_, folder_is_new_ = false, finished_ = false;
-  std::vector<TensorSpec> specs_;
-  std::vector<Shard> shards_;
-  std::unique_ptr<AtomicFile> file_;  // of shards_[shard_]
-  size_t shard_ = 0, next_ = 0;
-  int64_t left_ = 0;  // bytes of specs_[next_]
+  TensorFilePlan plan_;
+  std::unique_ptr<AtomicFile> file_;  // of plan_.files[number_]
+  size_t number_ = 0, next_ = 0;
+  int64_t left_ = 0;  // bytes of plan_.specs[next_]
 };
 
 }  // namespace braid::io

@@ -446,15 +446,8 @@ void to_stored(const MasterTensor& tensor, std::span<const float> array, bool va
 }
 
 void from_stored(const MasterTensor& tensor, std::span<const std::byte> bytes, bool value, std::span<float> array) {
-  CHECK(std::ssize(bytes) == tensor.shape.count() * size_of(DType::f32), "{}: {} bytes", tensor.name, bytes.size());
-  if (!tensor.held.empty()) {
-    MasterTensor whole = tensor;
-    whole.held.clear();
-    whole.offset = 0;
-    std::vector<float> values(static_cast<size_t>(whole.count()));
-    from_stored(whole, bytes, value, values);
-    return take_held(tensor, values, array.subspan(static_cast<size_t>(tensor.offset)));
-  }
+  CHECK(tensor.held.empty() && std::ssize(bytes) == tensor.count() * size_of(DType::f32), "{}: {} bytes", tensor.name,
+        bytes.size());
   float* held = array.data() + tensor.offset;
   const float plus = value ? tensor.plus : 0;
   const auto* stored = reinterpret_cast<const float*>(bytes.data());

@@ -143,8 +143,8 @@ class MasterWeights {
 void put_held(const MasterTensor& tensor, std::span<const float> held, std::span<float> to);
 void take_held(const MasterTensor& tensor, std::span<const float> from, std::span<float> held);
 
-// Copies one tensor between an array and a file: transposed, and with `value` (not a gradient or a moment) without what
-// was added. `bytes` has the tensor in `dtype`, F32 or BF16.
+// Copies one whole tensor between an array and a file: transposed, and with `value` (not a gradient or a moment)
+// without what was added. `bytes` has the tensor in `dtype`, F32 or BF16. Of parts of tensors: stored_rows.h.
 void to_stored(const MasterTensor& tensor, std::span<const float> array, bool value, DType dtype,
                std::span<std::byte> bytes);
 void from_stored(const MasterTensor& tensor, std::span<const std::byte> bytes, bool value, std::span<float> array);

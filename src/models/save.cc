@@ -28,24 +28,17 @@ void copy_across(const fs::path& from, const fs::path& to) {
   file.commit();
 }
 
-}  // namespace
-
-void save_model(const MasterWeights& masters, std::span<const float> values, const fs::path& origin,
-                const fs::path& folder) {
+std::vector<io::TensorSpec> specs_of(const MasterWeights& masters) {
   std::vector<io::TensorSpec> specs;
   for (const MasterTensor& t : masters.tensors()) {
     // As the passes read them: only operands of products were rounded.
     specs.push_back({t.name, masters.adapters() || !t.matrix ? DType::f32 : masters.products(), t.shape});
   }
-  fs::create_directories(folder);
-  io::SafetensorsWriter writer(weights_in(masters, folder), std::move(specs));
-  std::vector<std::byte> bytes;
-  for (const io::TensorSpec& spec : writer.order()) {
-    bytes.resize(static_cast<size_t>(spec.bytes()));
-    to_stored(masters.tensor(spec.name), values, true, spec.dtype, bytes);
-    writer.write(spec.name, bytes);
-  }
-  writer.finish();
+  return specs;
+}
+
+// All but the weights.
+void write_others(const MasterWeights& masters, const fs::path& origin, const fs::path& folder) {
   if (const Adapters* adapters = masters.adapters()) {
     io::write_text_file(folder / kAdapterConfig,
                         adapter_config_text(masters.adapter_spec(), adapters->sites(), fs::absolute(origin).string()));
@@ -54,6 +47,28 @@ void save_model(const MasterWeights& masters, std::span<const float> values, con
                         config_text(io::Json::read(origin / "config.json"), masters.products()));
   }
   copy_companions(origin, folder);
+}
+
+}  // namespace
+
+void save_model(const MasterWeights& masters, std::span<const float> values, const fs::path& origin,
+                const fs::path& folder) {
+  fs::create_directories(folder);
+  io::SafetensorsWriter writer(weights_in(masters, folder), specs_of(masters));
+  std::vector<std::byte> bytes;
+  for (const io::TensorSpec& spec : writer.order()) {
+    bytes.resize(static_cast<size_t>(spec.bytes()));
+    to_stored(masters.tensor(spec.name), values, true, spec.dtype, bytes);
+    writer.write(spec.name, bytes);
+  }
+  writer.finish();
+  write_others(masters, origin, folder);
+}
+
+void lay_out_model(const MasterWeights& masters, const fs::path& origin, const fs::path& folder) {
+  fs::create_directories(folder);
+  io::lay_out_safetensors(weights_in(masters, folder), specs_of(masters));
+  write_others(masters, origin, folder);
 }
 
 fs::path weights_in(const MasterWeights& masters, const fs::path& folder) {

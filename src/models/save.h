@@ -17,6 +17,9 @@ inline constexpr const char* kNestedFile = "nested.json";
 // Adapters alone are a folder as PEFT writes it (models/adapter_file.h), always in F32.
 void save_model(const MasterWeights& masters, std::span<const float> values, const std::filesystem::path& origin,
                 const std::filesystem::path& folder);
+// The same folder without the values, for ranks that write them (io/tensor_files.h).
+void lay_out_model(const MasterWeights& masters, const std::filesystem::path& origin,
+                   const std::filesystem::path& folder);
 
 // Path of the weights in such a folder, for io::Safetensors.
 std::filesystem::path weights_in(const MasterWeights& masters, const std::filesystem::path& folder);

@@ -1,6 +1,9 @@
 #include "train/assembly.h"
 
+#include <functional>
+#include <numeric>
 #include <set>
+#include <string_view>
 
 #include "sys/check.h"
 
@@ -103,6 +106,25 @@ std::vector<float> assemble_tensors(comm::Group& world, std::span<const MasterTe
     }
   }
   return all;
+}
+
+std::vector<uint8_t> first_holders(comm::Group& world, std::span<const MasterTensor> held) {
+  std::vector<int64_t> own, counts(static_cast<size_t>(world.size()));
+  for (const MasterTensor& t : held) {
+    const Words words = words_of(t);
+    const std::string_view bytes(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(int64_t));
+    own.push_back(static_cast<int64_t>(std::hash<std::string_view>()(bytes)));
+  }
+  const int64_t count = std::ssize(own);
+  world.all_gather(view_of(&count, {1}), mut_view_of(counts.data(), {std::ssize(counts)})).wait();
+  const auto before = std::accumulate(counts.begin(), counts.begin() + world.rank(), int64_t{0});
+  std::vector<int64_t> all(static_cast<size_t>(std::accumulate(counts.begin(), counts.end(), int64_t{0})));
+  world.all_gather(view_of(own.data(), {count}), mut_view_of(all.data(), {std::ssize(all)}), counts).wait();
+  const std::set<int64_t> taken(all.begin(), all.begin() + before);
+  std::vector<uint8_t> first;
+  first.reserve(own.size());
+  for (const int64_t part : own) first.push_back(taken.contains(part) ? 0 : 1);
+  return first;
 }
 
 }  // namespace braid::train

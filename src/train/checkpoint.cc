@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "io/atomic_file.h"
@@ -9,7 +10,11 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
+#include "io/tensor_files.h"
+#include "models/stored_rows.h"
+#include "sys/check.h"
 #include "sys/error.h"
+#include "train/agreement.h"
 #include "train/log.h"
 #include "train/recipe_paths.h"
 
@@ -37,38 +42,71 @@ bool loses_bits(const models::MasterWeights& masters, const models::MasterTensor
 
 struct ArrayKind {
   std::string_view prefix;
-  std::span<float> array;
+  const ArrayPart* part;
   bool only_lost;  // only of tensors whose bits the model's file loses
 };
 
 std::vector<ArrayKind> kinds_of(const Arrays& a) {
-  std::vector<ArrayKind> kinds = {{"m.", a.first, false}, {"v.", a.second, false}, {"master.", a.values, true}};
-  if (!a.mean.empty()) kinds.push_back({kMean, a.mean, false});
+  std::vector<ArrayKind> kinds = {{"m.", &a.first, false}, {"v.", &a.second, false}, {"master.", &a.values, true}};
+  if (!a.mean.array.empty()) kinds.push_back({kMean, &a.mean, false});
   return kinds;
 }
 
-void write_state(const fs::path& path, const Arrays& arrays) {
-  std::vector<io::TensorSpec> specs;
-  std::vector<std::pair<std::span<const float>, const models::MasterTensor*>> from;
+// A tensor of state.safetensors.
+struct StateTensor {
+  io::TensorSpec spec;
+  const ArrayPart* part;
+  const models::MasterTensor* tensor;
+};
+
+// Those of `masters`, the whole model's.
+std::vector<StateTensor> state_of(const models::MasterWeights& masters, const Arrays& arrays) {
+  std::vector<StateTensor> list;
   for (const ArrayKind& kind : kinds_of(arrays)) {
-    for (const models::MasterTensor& t : arrays.masters.tensors()) {
-      if (kind.only_lost && !loses_bits(arrays.masters, t)) continue;
-      specs.push_back({std::string(kind.prefix) + t.name, DType::f32, t.shape});
-      from.emplace_back(kind.array, &t);
+    for (const models::MasterTensor& t : masters.tensors()) {
+      if (kind.only_lost && !loses_bits(masters, t)) continue;
+      list.push_back({{std::string(kind.prefix) + t.name, DType::f32, t.shape}, kind.part, &t});
     }
   }
-  io::SafetensorsWriter writer(path, specs);  // all of one type: the order is kept
+  return list;
+}
+
+std::vector<io::TensorSpec> specs_of(const std::vector<StateTensor>& list) {
+  std::vector<io::TensorSpec> specs;
+  specs.reserve(list.size());
+  for (const StateTensor& t : list) specs.push_back(t.spec);
+  return specs;
+}
+
+void write_state(const fs::path& path, const Arrays& arrays) {
+  const std::vector<StateTensor> list = state_of(arrays.masters, arrays);
+  io::SafetensorsWriter writer(path, specs_of(list));  // all of one type: the order is kept
   std::vector<std::byte> bytes;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    bytes.resize(static_cast<size_t>(specs[i].bytes()));
-    models::to_stored(*from[i].second, from[i].first, false, DType::f32, bytes);
-    writer.write(specs[i].name, bytes);
+  for (const StateTensor& t : list) {
+    bytes.resize(static_cast<size_t>(t.spec.bytes()));
+    models::to_stored(*t.tensor, t.part->array, false, DType::f32, bytes);
+    writer.write(t.spec.name, bytes);
   }
   writer.finish();
 }
 
-View need(const io::Safetensors& file, const std::string& name, const models::MasterTensor& tensor,
-          const std::string& where) {
+// Some elements of a tensor to their places in `files`, under a name that begins with `prefix`.
+void write_elements(io::TensorFiles& files, std::string_view prefix, const ArrayPart& part, bool value,
+                    const TensorElements& of) {
+  const io::TensorFiles::Place& place = files.need(std::string(prefix) + of.tensor->name);
+  CHECK(place.shape == of.tensor->shape, "{} of {}", of.tensor->name, to_string(place.shape));
+  models::put_stored(*of.tensor, of.within(), part.at(of.elements), value, place.dtype,
+                     [&](int64_t at, std::span<const std::byte> bytes) { files.write(place, at, bytes); });
+}
+
+void write_model(const fs::path& weights, const ArrayPart& values, std::span<const TensorElements> written) {
+  io::TensorFiles files(weights);
+  for (const TensorElements& w : written) write_elements(files, "", values, true, w);
+  files.flush();
+}
+
+const View& need(const io::Safetensors& file, const std::string& name, const models::MasterTensor& tensor,
+                 const std::string& where) {
   const View* view = file.find(name);
   if (!view) {
     fail(where, {.what = "is a checkpoint of another model: it has no " + name,
@@ -84,6 +122,25 @@ View need(const io::Safetensors& file, const std::string& name, const models::Ma
 
 std::span<const std::byte> bytes_of(const View& view) { return {view.data, static_cast<size_t>(view.bytes())}; }
 
+std::vector<Range> ranges_of(const ArrayPart& part) {
+  return part.own.empty() ? std::vector<Range>{{0, std::ssize(part.array)}} : part.own;
+}
+
+// From a file, what `part` has of a tensor.
+void take(const View& stored, bool value, const models::MasterTensor& tensor, const ArrayPart& part) {
+  for (const Range& own : ranges_of(part)) {
+    const TensorElements of{&tensor, common(own, {tensor.offset, tensor.count()})};
+    if (of.elements.count > 0) models::take_stored(tensor, of.within(), bytes_of(stored), value, part.at(of.elements));
+  }
+}
+
+// `lost`: the file of weights lacks bits of it.
+const View& weight_of(bool lost, const io::Safetensors& weights, const io::Safetensors& state,
+                      const models::MasterTensor& tensor, const fs::path& folder) {
+  const std::string where = printable(folder.string());
+  return lost ? need(state, "master." + tensor.name, tensor, where) : need(weights, tensor.name, tensor, where);
+}
+
 // The entry of `out` that a log at this path creates.
 std::string first_of(const fs::path& path) { return path.empty() ? "" : path.lexically_normal().begin()->string(); }
 
@@ -94,7 +151,24 @@ std::string state_text(const Progress& p, const Recipe& recipe) {
   return state.dump(1) + "\n";
 }
 
+void write_words(const fs::path& folder, const Progress& progress, const Recipe& recipe, const Facts& manifest) {
+  io::write_text_file(folder / "state.json", state_text(progress, recipe));
+  io::write_text_file(folder / "manifest.json", manifest_text(manifest));
+  io::write_text_file(folder / "recipe.toml", to_toml(with_absolute_paths(recipe), false));
+}
+
 }  // namespace
+
+std::span<float> ArrayPart::at(const Range& elements) const {
+  if (!packed) return train::elements(array, elements);
+  int64_t before = 0;
+  for (const Range& r : own) {
+    if (r.begin <= elements.begin && elements.begin + elements.count <= r.begin + r.count)
+      return train::elements(array, {before + elements.begin - r.begin, elements.count});
+    before += r.count;
+  }
+  CHECK(false, "no elements {} to {}", elements.begin, elements.begin + elements.count);
+}
 
 std::vector<fs::path> list_checkpoints(const fs::path& out) {
   std::vector<std::pair<int64_t, fs::path>> found;
@@ -153,20 +227,82 @@ Checkpoints::Checkpoints(const Recipe& recipe, Objective& objective, bool writes
   io::sweep_remnants(out_);
 }
 
+fs::path Checkpoints::path_of(int64_t step) const { return folder_of(out_) / fmt::format("{}{:08}", kPrefix, step); }
+
 void Checkpoints::save(const Arrays& arrays, const Progress& progress, const Recipe& recipe,
                        const Facts& manifest) const {
-  const fs::path path = folder_of(out_) / fmt::format("{}{:08}", kPrefix, progress.step);
+  const fs::path path = path_of(progress.step);
   io::AtomicFolder folder(path);
-  objective_.write(arrays.values, folder.place());
-  fs::create_directories(folder.place() / "training");
-  write_state(folder.place() / "training" / "state.safetensors", arrays);
-  io::write_text_file(folder.place() / "training" / "state.json", state_text(progress, recipe));
-  io::write_text_file(folder.place() / "training" / "manifest.json", manifest_text(manifest));
-  io::write_text_file(folder.place() / "training" / "recipe.toml", to_toml(with_absolute_paths(recipe), false));
-  objective_.write_state(folder.place() / "training");
+  objective_.write(arrays.values.array, folder.place());
+  const fs::path training = folder.place() / "training";
+  fs::create_directories(training);
+  write_state(training / "state.safetensors", arrays);
+  write_words(training, progress, recipe, manifest);
+  objective_.write_state(training);
   folder.commit();
   publish(path);
   remove_old();
+}
+
+std::unique_ptr<SharedFolder> Checkpoints::begin(comm::Group& world, const Arrays& arrays, const Progress& progress,
+                                                 const Recipe& recipe, const Facts& manifest) const {
+  auto folder = std::make_unique<SharedFolder>(world, out_, path_of(progress.step));
+  if (folder->blind() >= 0) return folder;
+  folder->lay_out([&](const fs::path& place) {
+    objective_.lay_out(place);
+    const fs::path training = place / "training";
+    fs::create_directories(training);
+    io::lay_out_safetensors(training / "state.safetensors", specs_of(state_of(objective_.whole(), arrays)));
+    write_words(training, progress, recipe, manifest);
+    objective_.write_state(training);
+  });
+  return folder;
+}
+
+void Checkpoints::write_parts(const SharedFolder& folder, const Arrays& arrays,
+                              std::span<const TensorElements> written) const {
+  write_model(objective_.weights_in(folder.place()), arrays.values, written);
+  io::TensorFiles state(folder.place() / "training" / "state.safetensors");
+  for (const ArrayKind& kind : kinds_of(arrays)) {
+    for (const TensorElements& w : written) {
+      if (!kind.only_lost || loses_bits(arrays.masters, *w.tensor))
+        write_elements(state, kind.prefix, *kind.part, false, w);
+    }
+  }
+  state.flush();
+}
+
+void Checkpoints::finish(SharedFolder& folder) const {
+  if (!writes_) return;
+  folder.commit();
+  publish(folder.path());
+  remove_old();
+}
+
+// A model in out/name: `prepare` is called on the first rank, then `write` on all. False: not all of them see `out`.
+bool Checkpoints::share(comm::Group& world, const char* name, sys::FunctionRef<void()> prepare,
+                        sys::FunctionRef<void(const fs::path& weights)> write) const {
+  SharedFolder folder(world, out_, out_ / name);
+  if (folder.blind() >= 0) return false;
+  folder.lay_out([&](const fs::path& place) {
+    objective_.lay_out(place);
+    prepare();
+  });
+  std::optional<Error> problem;
+  try {
+    write(objective_.weights_in(folder.place()));
+  } catch (const Error& error) {
+    problem = error;
+  }
+  agree(world, problem);
+  folder.commit();
+  return true;
+}
+
+bool Checkpoints::write_shared(comm::Group& world, const ArrayPart& values, std::span<const TensorElements> written,
+                               const char* name) const {
+  return share(
+      world, name, [] {}, [&](const fs::path& weights) { write_model(weights, values, written); });
 }
 
 bool Checkpoints::owns(const fs::path& folder) const {
@@ -226,29 +362,66 @@ void Checkpoints::set_aside_after(int64_t step) const {
   }
 }
 
-void Checkpoints::merge(const models::MasterWeights& masters, int64_t count) const {
-  const auto all = list_regular();
+std::vector<fs::path> Checkpoints::last_regular(int64_t count) const {
+  std::vector<fs::path> all = list_regular();
   if (std::ssize(all) < count) {
     fail("checkpoint.merge", {.what = "there are fewer checkpoints to merge",
                               .got = std::to_string(all.size()),
                               .expected = std::to_string(count),
                               .hint = "a smaller checkpoint.every"});
   }
-  const size_t first = all.size() - static_cast<size_t>(count);
+  all.erase(all.begin(), all.end() - count);
+  return all;
+}
+
+void Checkpoints::merge(const models::MasterWeights& masters, int64_t count) const {
+  const auto all = last_regular(count);
   std::vector<float> mean(static_cast<size_t>(masters.size()));
   std::vector<float> one(mean.size());
-  for (size_t i = first; i < all.size(); ++i) {
-    const std::string where = printable(all[i].string());
-    const io::Safetensors weights(objective_.weights_in(all[i])), state(all[i] / "training" / "state.safetensors");
+  for (const fs::path& folder : all) {
+    const io::Safetensors weights(objective_.weights_in(folder)), state(folder / "training" / "state.safetensors");
     for (const models::MasterTensor& t : masters.tensors()) {
       const bool lost = loses_bits(masters, t);
-      const View view = lost ? need(state, "master." + t.name, t, where) : need(weights, t.name, t, where);
-      models::from_stored(t, bytes_of(view), !lost, one);
+      models::from_stored(t, bytes_of(weight_of(lost, weights, state, t, folder)), !lost, one);
     }
-    const auto weight = 1.0f / static_cast<float>(all.size() - first);
+    const auto weight = 1.0f / static_cast<float>(all.size());
     for (size_t j = 0; j < mean.size(); ++j) mean[j] += weight * one[j];
   }
   write(mean, "merged");
+}
+
+// The mean of what is this rank's: it reads nothing else of the checkpoints, which the first rank names.
+bool Checkpoints::merge_shared(comm::Group& world, std::span<const TensorElements> written, int64_t count) const {
+  std::string names;
+  const auto list = [&] {
+    for (const fs::path& path : last_regular(count)) names += path.filename().string() + '\n';
+  };
+  return share(world, "merged", list, [&](const fs::path& to) {
+    ArrayPart mean{.packed = true};
+    int64_t size = 0, largest = 0;
+    for (const TensorElements& w : written) {
+      mean.own.push_back(w.elements);
+      size += w.elements.count;
+      largest = std::max(largest, w.elements.count);
+    }
+    std::vector<float> sums(static_cast<size_t>(size)), one(static_cast<size_t>(largest));
+    mean.array = sums;
+    const auto weight = 1.0f / static_cast<float>(count);
+    std::istringstream checkpoints(told_by_first(world, names));
+    for (std::string name; std::getline(checkpoints, name);) {
+      const fs::path folder = folder_of(out_) / name;
+      const io::Safetensors weights(objective_.weights_in(folder)), state(folder / "training" / "state.safetensors");
+      auto sum = sums.begin();
+      for (const TensorElements& w : written) {
+        const std::span<float> values = elements(one, {0, w.elements.count});
+        const bool lost = loses_bits(objective_.masters(), *w.tensor);
+        const View& view = weight_of(lost, weights, state, *w.tensor, folder);
+        models::take_stored(*w.tensor, w.within(), bytes_of(view), !lost, values);
+        for (const float value : values) *sum++ += weight * value;
+      }
+    }
+    write_model(to, mean, written);
+  });
 }
 
 void Checkpoints::write(std::span<const float> values, const char* name) const {
@@ -302,19 +475,20 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
                                     [](const io::StoredTensor& t) { return t.name.starts_with(kMean); });
   for (const ArrayKind& kind : kinds_of(arrays)) {
     if (kind.prefix == kMean && !has_mean) {  // [ema] was added: it starts from the weights, which are loaded before it
-      std::copy(arrays.values.begin(), arrays.values.end(), kind.array.begin());
+      for (const Range& own : ranges_of(*kind.part)) {
+        const std::span<float> from = arrays.values.at(own);
+        std::copy(from.begin(), from.end(), kind.part->at(own).begin());
+      }
       continue;
     }
     for (const models::MasterTensor& t : arrays.masters.tensors()) {
-      if (kind.only_lost && !loses_bits(arrays.masters, t)) {
-        models::from_stored(t, bytes_of(need(weights, t.name, t, where)), true, kind.array);
-      } else {
-        models::from_stored(t, bytes_of(need(moments, std::string(kind.prefix) + t.name, t, where)), false, kind.array);
-      }
-      if (arrays.loaded) arrays.loaded(kind.array, t);
+      const bool value = kind.only_lost && !loses_bits(arrays.masters, t);
+      const View& view =
+          value ? need(weights, t.name, t, where) : need(moments, std::string(kind.prefix) + t.name, t, where);
+      take(view, value, t, *kind.part);
     }
   }
-  if (!arrays.loaded) objective_.masters().round(1);
+  for (const Range& own : ranges_of(arrays.values)) objective_.masters().round(own, 1);
   constexpr io::IntRange kCount{0, int64_t{1} << 60};
   Progress progress{.step = state.need({"step"}).as_int(kCount),
                     .tokens = state.need({"tokens"}).as_int(kCount),

@@ -11,7 +11,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,9 +19,12 @@
 
 #include "models/master_weights.h"
 #include "sys/error.h"
+#include "sys/function_ref.h"
 #include "train/manifest.h"
+#include "train/mesh.h"
 #include "train/objective.h"
 #include "train/recipe.h"
+#include "train/shared_folder.h"
 
 namespace braid::train {
 
@@ -33,12 +36,20 @@ struct Progress {
   std::vector<double> losses, norms;  // of the last steps (spike.h)
 };
 
-// The arrays parallel to the masters.
+// What a rank has of an array parallel to the masters: all of it, or the elements `own`, which are at their places or,
+// if it is packed, one after the other.
+struct ArrayPart {
+  std::span<float> array{};
+  std::vector<Range> own{};  // empty: all
+  bool packed = false;
+
+  std::span<float> at(const Range& elements) const;
+};
+
+// The arrays parallel to the masters, or what a rank has of them.
 struct Arrays {
   const models::MasterWeights& masters;
-  std::span<float> values, first, second, mean;  // mean: empty without [ema]
-  // Called after each tensor of each array was loaded. With it, load() does not round the masters: the caller does.
-  std::function<void(std::span<float> array, const models::MasterTensor& tensor)> loaded{};
+  ArrayPart values{}, first{}, second{}, mean{};  // mean: empty without [ema]
 };
 
 // Complete checkpoints in out/checkpoints, by step.
@@ -61,6 +72,18 @@ class Checkpoints {
   // Writes a checkpoint and makes `out` itself the newest model; afterwards removes those that need not be kept. An
   // Error (a full disk) leaves the existing ones.
   void save(const Arrays& arrays, const Progress& progress, const Recipe& recipe, const Facts& manifest) const;
+  // The same where ranks have parts of all arrays, which they write together (shared_folder.h): begin() and, when all
+  // have called write_parts() for what is theirs, finish(). All ranks call begin().
+  std::unique_ptr<SharedFolder> begin(comm::Group& world, const Arrays& arrays, const Progress& progress,
+                                      const Recipe& recipe, const Facts& manifest) const;
+  void write_parts(const SharedFolder& folder, const Arrays& arrays, std::span<const TensorElements> written) const;
+  void finish(SharedFolder& folder) const;
+  // A model of other values, such as a running mean, into out/name. All ranks call it; false: not all of them see
+  // `out`.
+  bool write_shared(comm::Group& world, const ArrayPart& values, std::span<const TensorElements> written,
+                    const char* name) const;
+  bool merge_shared(comm::Group& world, std::span<const TensorElements> written, int64_t count) const;
+
   // The mean of the weights of the last `count` regular ones into out/merged. Error when there are fewer.
   void merge(const models::MasterWeights& masters, int64_t count) const;
   // Fills `arrays` from a checkpoint folder, sets aside the later ones of `out` (left-00000200), which are not part of
@@ -75,12 +98,16 @@ class Checkpoints {
   void write(std::span<const float> values, const char* name) const;
 
  private:
+  std::filesystem::path path_of(int64_t step) const;
+  bool share(comm::Group& world, const char* name, sys::FunctionRef<void()> prepare,
+             sys::FunctionRef<void(const std::filesystem::path& weights)> write) const;
   bool is_readable(const std::filesystem::path& folder) const;
   void remove_old() const;
   void set_aside_after(int64_t step) const;
   void publish(const std::filesystem::path& checkpoint) const;
 
   std::vector<std::filesystem::path> list_regular() const;
+  std::vector<std::filesystem::path> last_regular(int64_t count) const;
 
   std::filesystem::path out_;
   CheckpointRecipe recipe_;

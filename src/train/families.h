@@ -1,6 +1,7 @@
 // How ranks divide the elements of the masters among themselves: families of elements that the same ranks have, which
 // sum their gradients, and of which each of these has a part of its own to update.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -36,6 +37,12 @@ std::vector<LayerRun> runs_of_layers(const models::MasterWeights& masters, const
 
 // In the order of their elements, all of which are in one family.
 std::vector<Family> families_of(const models::MasterWeights& masters, const FamilyRules& rules);
+
+// What two ranges have in common; its count may be 0.
+inline Range common(const Range& a, const Range& b) {
+  const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.begin + a.count, b.begin + b.count);
+  return {begin, std::max<int64_t>(0, end - begin)};
+}
 
 // Elements of an array.
 inline View flat(std::span<const float> array) { return view_of(array.data(), {std::ssize(array)}); }

@@ -44,6 +44,8 @@ class GridNodes final : public Objective {
   void write(std::span<const float> values, const std::filesystem::path& folder) override {
     whole_->write(values, folder);
   }
+  // Weights of a graph network are few, and every rank has drawn them.
+  void lay_out(const std::filesystem::path& folder) override { whole_->write(whole_->masters().values(), folder); }
   std::filesystem::path weights_in(const std::filesystem::path& folder) const override {
     return whole_->weights_in(folder);
   }

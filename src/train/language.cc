@@ -69,7 +69,8 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
   trained_->model = recipe.lora.rank == 0 ? masters.load(path, recipe.loss.mtp_steps, mesh ? mesh->cut() : Cut{},
                                                          mesh ? mesh->expert_cut() : ExpertCut{}, stage, keep_own)
                                           : masters.adapt(path, adapter_spec(recipe), draws_.seed);
-  if (mesh && mesh->divides_model() && mesh->first()) whole_.emplace(masters.products()).own_whole(path);
+  if (mesh && mesh->divides_model() && mesh->first())  // its arrays are used where this rank writes alone
+    whole_.emplace(masters.products(), models::Parted{.values = true, .grads = true}).own_whole(path);
   if (mesh) mesh->divide(masters, ctx.threads);
   models::Model& model = *trained_->model;
   model.dropout = config.dropout;
@@ -374,6 +375,8 @@ void Language::write(std::span<const float> values, const fs::path& folder) {
   models::save_model(whole(), values, origin_, folder);
   if (nested_) io::write_text_file(folder / prune::kNestedFile, nested_->file());
 }
+
+void Language::lay_out(const fs::path& folder) { models::lay_out_model(whole(), origin_, folder); }
 
 fs::path Language::weights_in(const fs::path& folder) const { return models::weights_in(trained_->masters, folder); }
 

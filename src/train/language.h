@@ -50,6 +50,7 @@ class Language final : public Objective {
   void finish(bool updated, Sums& sums) override;
   void write(std::span<const float> values, const std::filesystem::path& folder) override;
   std::filesystem::path weights_in(const std::filesystem::path& folder) const override;
+  void lay_out(const std::filesystem::path& folder) override;
   void write_state(const std::filesystem::path& folder) const override;
   void read_state(const std::filesystem::path& folder) override;
   void write_batch(const std::filesystem::path& file) const override;

@@ -121,6 +121,9 @@ std::string line_of(const HeldOutLog& log) {
 }
 
 std::string line_of(const SavedLog& log) {
+  if (log.blind >= 0)
+    return fmt::format("checkpoint of step {}: rank {} does not see the first rank's files, which writes for all",
+                       log.step, log.blind);
   if (!log.lost.empty())
     return fmt::format("checkpoint of step {}: no copy of the process writes it ({}); checkpoints are written without",
                        log.step, log.lost);
@@ -136,6 +139,8 @@ std::string json_of(const HeldOutLog& log) {
 }
 
 std::string json_of(const SavedLog& log) {
+  if (log.blind >= 0)
+    return nlohmann::ordered_json{{"step", log.step}, {"checkpoint_gathered_for_rank", log.blind}}.dump();
   if (!log.lost.empty()) return nlohmann::ordered_json{{"step", log.step}, {"checkpoint_lost", log.lost}}.dump();
   const nlohmann::ordered_json j = {
       {"step", log.step}, {"checkpoint_paused_ms", 1e3 * log.paused}, {"checkpoint_written_ms", 1e3 * log.written}};

@@ -46,6 +46,7 @@ struct SavedLog {
   int64_t step = 0;
   double paused = 0, written = 0;  // seconds: training stood still, and until the checkpoint was there
   std::string lost{};              // why it is not there; later ones are written without a copy
+  int blind = -1;                  // a rank that does not see it, so that the first one writes what all have
 };
 
 std::string line_of(const StepLog& log);

@@ -390,9 +390,8 @@ std::vector<Range> Mesh::others(const models::MasterWeights& masters, const mode
   std::vector<Range> list;
   for (const Family& family : families(masters)) {
     for (const Range& r : others_of(family)) {
-      const int64_t begin = std::max(r.begin, tensor.offset),
-                    end = std::min(r.begin + r.count, tensor.offset + tensor.count());
-      if (begin < end) list.push_back({begin, end - begin});
+      const Range both = common(r, {tensor.offset, tensor.count()});
+      if (both.count > 0) list.push_back(both);
     }
   }
   return list;
@@ -572,15 +571,59 @@ std::vector<float> Mesh::assemble(const models::MasterWeights& masters, const mo
   if (part) all = joined(masters, array);
   if (part) array = all;
   if (!divides_model()) return first() ? std::vector<float>(array.begin(), array.end()) : std::vector<float>();
-  std::vector<models::MasterTensor> held;
+  return assemble_tensors(world_, held(masters), array, whole);
+}
+
+namespace {
+
+bool has(const Family& family, const models::MasterTensor& t) {
+  return t.offset >= family.elements.begin && t.offset < family.elements.begin + family.elements.count;
+}
+
+}  // namespace
+
+std::vector<models::MasterTensor> Mesh::held(const models::MasterWeights& masters) {
+  std::vector<models::MasterTensor> list;
   for (const Family& family : families(masters)) {
     if (family.ranks->rank() > 0) continue;
     for (const models::MasterTensor& t : masters.tensors()) {
-      if (t.offset >= family.elements.begin && t.offset < family.elements.begin + family.elements.count)
-        held.push_back(t);
+      if (has(family, t)) list.push_back(t);
     }
   }
-  return assemble_tensors(world_, held, array, whole);
+  return list;
+}
+
+// The first family that holds a part writes it, each of its ranks the elements that are its own.
+std::span<const TensorElements> Mesh::written(const models::MasterWeights& masters,
+                                              const models::MasterWeights& whole) {
+  if (written_) return *written_;
+  const std::vector<uint8_t> firsts = first_holders(world_, held(masters));
+  auto next = firsts.begin();
+  double elements = 0;
+  written_.emplace();
+  for (const Family& family : families(masters)) {
+    std::vector<const models::MasterTensor*> tensors;
+    for (const models::MasterTensor& t : masters.tensors()) {
+      if (has(family, t)) tensors.push_back(&t);
+    }
+    if (tensors.empty()) continue;
+    std::vector<uint8_t> writes(tensors.size());
+    if (family.ranks->rank() == 0) {
+      std::copy_n(next, writes.size(), writes.begin());
+      next += std::ssize(writes);
+    }
+    family.ranks->broadcast(mut_view_of(writes.data(), {std::ssize(writes)}), 0).wait();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Range of = common(family.own, {tensors[i]->offset, tensors[i]->count()});
+      if (writes[i] == 0 || of.count == 0) continue;
+      written_->push_back({tensors[i], of});
+      elements += static_cast<double>(of.count);
+    }
+  }
+  elements = add_up_all(elements);
+  CHECK(!first() || elements == static_cast<double>(whole.trained()), "ranks hold {} of {} elements", elements,
+        whole.trained());
+  return *written_;
 }
 
 }  // namespace braid::train

@@ -41,6 +41,14 @@ void check_mesh(const Recipe& recipe, int ranks);
 // Error when ranks cannot divide the recipe's model, whose folder is read.
 void check_cut(const Recipe& recipe);
 
+// Some elements of the masters' arrays, of one tensor.
+struct TensorElements {
+  const models::MasterTensor* tensor = nullptr;
+  Range elements{};
+
+  Range within() const { return {elements.begin - tensor->offset, elements.count}; }
+};
+
 class Mesh {
  public:
   // `world`, which outlives this, is all ranks.
@@ -107,6 +115,11 @@ class Mesh {
   std::vector<float> assemble(const models::MasterWeights& masters, const models::MasterWeights& whole,
                               std::span<const float> array, bool part);
 
+  // What this rank writes of a model that ranks hold in parts: all of them together write every element of `whole` (on
+  // the first rank) once. The same at every call; the first one is made by all ranks.
+  std::span<const TensorElements> written(const models::MasterWeights& masters, const models::MasterWeights& whole);
+
+  comm::Group& world() { return world_; }
   void barrier() { world_.barrier().wait(); }
   // This rank's share of what is free on its machine. All ranks ask before any of them takes some.
   int64_t available_memory();
@@ -120,6 +133,8 @@ class Mesh {
   void send(const Sums& sums, int peer);
   void receive(Sums& sums, int peer);
   std::span<const Family> families(const models::MasterWeights& masters);
+  // Those of the families of which this rank is the first.
+  std::vector<models::MasterTensor> held(const models::MasterWeights& masters);
   std::vector<float> joined(const models::MasterWeights& masters, std::span<const float> own);
 
   ParallelRecipe recipe_;
@@ -137,6 +152,7 @@ class Mesh {
   comm::Group experts_, replicas_, node_, aligned_;
   nn::ExpertRanks expert_ranks_;
   std::vector<Family> families_;  // of the run's masters
+  std::optional<std::vector<TensorElements>> written_;
   Waits waits_;
   std::optional<DividedMatrices> matrices_;
   std::optional<LayerShards> shards_;

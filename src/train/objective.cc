@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sys/check.h"
+
 namespace braid::train {
 
 Sums::Sum& Sums::operator[](std::string_view name) {
@@ -22,5 +24,7 @@ double Sums::count(std::string_view name) const {
 void Objective::run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums) {
   for (const Range& rows : parts) run(ctx, rows.begin, rows.begin + rows.count, backward, sums);
 }
+
+void Objective::lay_out(const std::filesystem::path& folder) { CHECK(false, "one rank writes {}", folder.string()); }
 
 }  // namespace braid::train

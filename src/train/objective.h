@@ -79,6 +79,9 @@ class Objective {
   // A model of these values (the masters', or a mean of them), and its file or folder with the tensors.
   virtual void write(std::span<const float> values, const std::filesystem::path& folder) = 0;
   virtual std::filesystem::path weights_in(const std::filesystem::path& folder) const = 0;
+  // The same folder with anything in the place of the values, which ranks write that have parts of them
+  // (shared_folder.h). For objectives whose masters are divided.
+  virtual void lay_out(const std::filesystem::path& folder);
   // What else the next steps depend on, besides weights and step: in the folder of a checkpoint's state.
   virtual void write_state(const std::filesystem::path&) const {}
   virtual void read_state(const std::filesystem::path&) {}

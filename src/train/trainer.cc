@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -12,8 +11,8 @@
 
 #include "sys/error.h"
 #include "sys/interrupt.h"
-#include "sys/pages.h"
 #include "sys/roofs.h"
+#include "train/agreement.h"
 #include "train/origin.h"
 #include "train/schedule.h"
 #include "train/spike.h"
@@ -24,6 +23,10 @@ namespace {
 
 // Up to this size the second that measuring takes is long compared with the steps.
 constexpr int64_t kToy = 1'000'000;  // parameters
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 int64_t memory_peak() {
   rusage usage{};
@@ -94,52 +97,12 @@ std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint
   try {
     others = differences_from(checkpoint, recipe_, facts_);
     if (!others.empty() && !force) refuse_differences(checkpoint, others);
-    if (mesh_ && mesh_->divides_state()) {
-      load_parts(checkpoint);
-    } else {
-      progress_ = checkpoints_.load(checkpoint, arrays());
-    }
+    progress_ = checkpoints_.load(checkpoint, arrays());
     if (checkpoints_.owns(checkpoint)) saved_ = progress_.step;
   } catch (const Error& error) {
     checkpoints_.refuse(error, checkpoint);
   }
   return others;
-}
-
-// Of whole arrays, this rank keeps its parts as soon as a tensor is there.
-void Trainer::load_parts(const std::filesystem::path& checkpoint) {
-  models::MasterWeights& masters = objective_.masters();
-  const auto bytes_of = [](int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); };
-  struct Scratch {
-    sys::Pages pages;
-    std::span<float> array{};
-  };
-  const auto size = static_cast<size_t>(masters.size());
-  std::array<Scratch, 3> scratch{Scratch{sys::Pages(bytes_of(masters.size()))},
-                                 Scratch{sys::Pages(bytes_of(masters.size()))},
-                                 Scratch{sys::Pages(bytes_of(masters.size()))}};
-  for (Scratch& s : scratch) s.array = {reinterpret_cast<float*>(s.pages.data()), size};
-  Scratch &first = scratch[0], &second = scratch[1], &mean = scratch[2];
-  const auto drop = [&](std::span<float> array, const models::MasterTensor& t) {
-    const bool whole = array.data() == mean.array.data() || array.data() == masters.values().data();
-    if (whole && !mesh_->divides_weights()) return;
-    for (const Range& r : mesh_->others(masters, t)) {
-      if (array.data() == masters.values().data()) masters.drop_values(r);
-      for (Scratch& s : scratch) {
-        if (array.data() == s.array.data()) s.pages.clear(bytes_of(r.begin), bytes_of(r.begin + r.count));
-      }
-    }
-  };
-  const std::span<float> means = mean_.kept() ? mean.array : std::span<float>();
-  progress_ = checkpoints_.load(checkpoint, {masters, masters.values(), first.array, second.array, means, drop});
-  const auto take = [](std::span<const float> array, const std::vector<Range>& own, std::span<float> to) {
-    const sys::BigVector<float> parts = parts_of(array, own);
-    std::copy(parts.begin(), parts.end(), to.begin());
-  };
-  take(first.array, own_elements(), optimizer_.first());
-  take(second.array, own_elements(), optimizer_.second());
-  if (mean_.kept()) take(mean.array, own_values(), mean_.values());
-  for (const Range& own : own_values()) masters.round(own, ctx_.threads);
 }
 
 Outcome Trainer::train(const Watcher& watcher) {
@@ -172,17 +135,26 @@ Outcome Trainer::train(const Watcher& watcher) {
   async_ = false;  // nothing is left to do meanwhile
   save();
   const bool finished = progress_.step == r.steps;
-  if (finished && mean_.kept()) {
-    if (mesh_ && (mesh_->divides_model() || mesh_->divides_weights())) {
-      const std::vector<float> mean =
-          mesh_->assemble(objective_.masters(), objective_.whole(), mean_.values(), mesh_->divides_weights());
-      if (leads()) checkpoints_.write(mean, "ema");
-    } else if (leads()) {
-      checkpoints_.write(mean_.values(), "ema");
-    }
-  }
-  if (finished && leads() && r.checkpoint.merge > 1) checkpoints_.merge(objective_.whole(), r.checkpoint.merge);
+  if (finished && mean_.kept()) write_mean();
+  if (finished && r.checkpoint.merge > 1) write_merged();
   return finished ? Outcome::finished : Outcome::stopped;
+}
+
+void Trainer::write_mean() {
+  if (!divides()) {
+    if (leads()) checkpoints_.write(mean_.values(), "ema");
+    return;
+  }
+  if (!gathers_ && checkpoints_.write_shared(mesh_->world(), arrays().mean, written(), "ema")) return;
+  const std::vector<float> mean =
+      mesh_->assemble(objective_.masters(), objective_.whole(), mean_.values(), mesh_->divides_weights());
+  if (leads()) checkpoints_.write(mean, "ema");
+}
+
+void Trainer::write_merged() {
+  const int64_t count = recipe_.checkpoint.merge;
+  if (divides() && !gathers_ && checkpoints_.merge_shared(mesh_->world(), written(), count)) return;
+  if (leads()) checkpoints_.merge(objective_.whole(), count);
 }
 
 // All ranks stop after the same step: when the first one got a signal.
@@ -206,7 +178,6 @@ int64_t Trainer::draw() {
 }
 
 StepLog Trainer::step() {
-  using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   const double waited = mesh_ ? mesh_->waited() : 0;
   models::MasterWeights& masters = objective_.masters();
@@ -239,7 +210,7 @@ StepLog Trainer::step() {
     const bool known = !log.empty || sum.count > 0;  // without targets: of what else was counted
     if (known && std::string_view(sum.name) != "loss") log.metrics.emplace_back(sum.name, sum.mean());
   }
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
   log.tokens = progress_.tokens;
   log.tokens_per_second = static_cast<double>(tokens) / seconds;
   if (roof_flops_ > 0) log.mfu = log.tokens_per_second * objective_.flops_per_token() / roof_flops_;
@@ -283,6 +254,7 @@ void Trainer::parts(int64_t rows, bool backward) {
 
 // The first rank reports it; the others wait for the end that this brings.
 void Trainer::fail_run(const Message& message) {
+  if (saving_) tell_saved(true);
   if (!leads()) mesh_->barrier();
   throw Error(Fault::failed_run, format_message("train", message));
 }
@@ -338,12 +310,74 @@ double Trainer::held_out_loss() {
 
 void Trainer::save() {
   if (std::exchange(saved_, progress_.step) == progress_.step) return;
-  const auto begin = std::chrono::steady_clock::now();
-  if (mesh_ && (mesh_->divides_state() || mesh_->divides_model())) return save_whole(begin);
+  const auto begin = Clock::now();
+  if (divides()) return save_parts(begin);
   if (leads()) write(arrays(), begin);
 }
 
-void Trainer::write(const Arrays& arrays, std::chrono::steady_clock::time_point begin) {
+// Each rank writes what is its own. Nothing of the model travels.
+void Trainer::save_parts(Clock::time_point begin) {
+  tell_saved(true);
+  if (gathers_) return save_whole(begin);
+  const Arrays own = arrays();
+  const std::span<const TensorElements> parts = written();
+  Saving& saving = saving_.emplace();
+  saving.log.step = progress_.step;
+  saving.folder =
+      checkpoints_.begin(mesh_->world(), own, progress_, recipe_, manifest_of(recipe_, facts_, recipe_.out));
+  if (const int blind = saving.folder->blind(); blind >= 0) {
+    gathers_ = true;
+    saving_.reset();
+    tell({.step = progress_.step, .blind = blind});
+    return save_whole(begin);
+  }
+  const auto save = [&] { checkpoints_.write_parts(*saving.folder, own, parts); };
+  if (async_) saving.uncopied = writer_.start(save);
+  if (!async_ || !saving.uncopied.empty()) {
+    saving.done = true;
+    try {
+      save();
+    } catch (const Error& error) {
+      saving.problem = error;
+    }
+    saving.log.written = seconds_since(begin);
+  }
+  saving.log.paused = seconds_since(begin);
+  if (log_) log_->draw();
+  if (!async_) finish_parts(true);
+}
+
+// When all ranks have written, the checkpoint gets its name.
+void Trainer::finish_parts(bool wait) {
+  Saving& now = *saving_;
+  try {
+    if (const std::optional<ForkedWriter::Ended> ended = now.done ? std::nullopt : writer_.finished(wait)) {
+      now.done = true;
+      now.log.written = ended->seconds;
+      now.lost = ended->lost;
+    }
+  } catch (const Error& error) {
+    now.done = true;
+    now.problem = error;
+  }
+  if (!wait && mesh_->add_up_all(now.done ? 1 : 0) < mesh_->ranks()) return;
+  comm::Group& world = mesh_->world();
+  Saving saving = std::move(*saving_);
+  saving_.reset();
+  agree(world, saving.problem);
+  const std::optional<Told> lost = first_told(world, saving.lost), uncopied = first_told(world, saving.uncopied);
+  if (!lost) checkpoints_.finish(*saving.folder);
+  if (async_ && !lost && !uncopied) tell(saving.log);
+  if (!lost && !uncopied) return;
+  async_ = false;
+  const Told& why = lost ? *lost : *uncopied;
+  tell({.step = saving.log.step, .lost = fmt::format("rank {}: {}", why.rank, why.text)});
+  if (!lost || saved_ != saving.log.step) return;
+  saved_ = -1;
+  save();
+}
+
+void Trainer::write(const Arrays& arrays, Clock::time_point begin) {
   const auto save = [&] { checkpoints_.save(arrays, progress_, recipe_, manifest_of(recipe_, facts_, recipe_.out)); };
   tell_saved(true);
   const std::string problem = async_ ? writer_.start(save) : "";
@@ -353,14 +387,13 @@ void Trainer::write(const Arrays& arrays, std::chrono::steady_clock::time_point 
   }
   if (!async_) save();
   log_->draw();
-  if (async_)
-    writing_ = {.step = progress_.step,
-                .paused = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
+  if (async_) writing_ = {.step = progress_.step, .paused = seconds_since(begin)};
 }
 
 // Throws what the writer could not do: a full disk ends the run at the next step. A writer that was killed, as where
 // memory is short, costs a checkpoint, which a run without ranks makes up for.
 void Trainer::tell_saved(bool wait) {
+  if (saving_) return finish_parts(wait);
   const std::optional<ForkedWriter::Ended> ended = writer_.finished(wait);
   if (!ended) return;
   writing_.written = ended->seconds;
@@ -378,8 +411,8 @@ void Trainer::tell(const SavedLog& saved) {
   if (watcher_ && watcher_->saved) watcher_->saved(saved);
 }
 
-// Of what all ranks have.
-void Trainer::save_whole(std::chrono::steady_clock::time_point begin) {
+// Of what all ranks have, where the first one alone can write.
+void Trainer::save_whole(Clock::time_point begin) {
   const models::MasterWeights& masters = objective_.masters();
   const models::MasterWeights& whole = objective_.whole();
   const bool state = mesh_->divides_state(), weights = mesh_->divides_weights();
@@ -392,12 +425,16 @@ void Trainer::save_whole(std::chrono::steady_clock::time_point begin) {
   std::vector<float> values = assemble(held, weights), first = assemble(optimizer_.first(), state),
                      second = assemble(optimizer_.second(), state), mean;
   if (mean_.kept()) mean = assemble(mean_.values(), weights);
-  if (leads()) write({whole, values, first, second, mean}, begin);
+  if (leads()) write({whole, {values}, {first}, {second}, {mean}}, begin);
 }
 
 Arrays Trainer::arrays() {
   models::MasterWeights& masters = objective_.masters();
-  return {masters, masters.values(), optimizer_.first(), optimizer_.second(), mean_.values()};
+  return {masters,
+          {masters.values(), own_values()},
+          {optimizer_.first(), own_elements(), true},
+          {optimizer_.second(), own_elements(), true},
+          {mean_.values(), own_values(), true}};
 }
 
 }  // namespace braid::train

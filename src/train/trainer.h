@@ -37,6 +37,15 @@ enum class Outcome { finished, stopped };  // stopped: by a signal, with a check
 
 bool measures_roof(const models::MasterWeights& masters);
 
+// A checkpoint that all ranks write.
+struct Saving {
+  SavedLog log{};
+  std::unique_ptr<SharedFolder> folder{};
+  bool done = false;               // this rank with its part of it, well or not:
+  std::optional<Error> problem{};  // what it could not write
+  std::string lost{}, uncopied{};  // why its copy ended early, or why there was none
+};
+
 class Trainer {
  public:
   // All outlive this. `mesh`: the ranks that share the run; null: this one alone.
@@ -63,11 +72,16 @@ class Trainer {
   void save();
   bool leads() const { return !mesh_ || mesh_->first(); }  // writes the files of the run
   Arrays arrays();
+  bool divides() const { return mesh_ && (mesh_->divides_state() || mesh_->divides_model()); }
+  std::span<const TensorElements> written() { return mesh_->written(objective_.masters(), objective_.whole()); }
+  void save_parts(std::chrono::steady_clock::time_point begin);
+  void finish_parts(bool wait);
   void save_whole(std::chrono::steady_clock::time_point begin);
+  void write_mean();
+  void write_merged();
   void write(const Arrays& arrays, std::chrono::steady_clock::time_point begin);
   void tell(const SavedLog& saved);
   void tell_saved(bool wait);
-  void load_parts(const std::filesystem::path& checkpoint);
   std::vector<Range> own_elements() const;  // of the masters' arrays that its optimiser updates
   std::vector<Range> own_values() const;    // of the weights that it has between passes
 
@@ -89,6 +103,8 @@ class Trainer {
   bool async_ = false;                // checkpoints are written by a copy of the process
   ForkedWriter writer_;               // of these
   SavedLog writing_;                  // what it writes
+  std::optional<Saving> saving_;      // by all ranks, each a part
+  bool gathers_ = false;              // ranks do not see the first one's files: it writes all
   const Watcher* watcher_ = nullptr;  // during train()
 };
 
