@@ -48,7 +48,7 @@ class Huginn(Case):
 class Balance(Case):
     def test_every_corner_has_a_rate_on_every_graph(self):
         folder = self.new_folder()
-        words = "repro", "balance", "--quick", "--rounds", 1, "--shares", 4, "--csv", folder / "b.csv", "--svg", folder / "b.svg"
+        words = "repro", "spmm-2x2", "--quick", "--rounds", 1, "--shares", 4, "--csv", folder / "b.csv", "--svg", folder / "b.svg"
         done = braid(*words, "--json")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         rows = json.loads(done.stdout)["gflops"]
@@ -59,7 +59,7 @@ class Balance(Case):
         for row in table:
             self.assertEqual(max(float(v) for k, v in row.items() if k.endswith("_of_best")), 1, row)
         self.assertIn("eb_pr", (folder / "b.svg").read_text())
-        self.assertOneLine(braid("repro", "balance", "--shares", 0), "[--shares] out of range; got 0; expected 1 to 1024")
+        self.assertOneLine(braid("repro", "spmm-2x2", "--shares", 0), "[--shares] out of range; got 0; expected 1 to 1024")
 
 
 class Arms(Case):

@@ -46,7 +46,7 @@ const Command kCommands[] = {
      "training"},
     {"repro alcop", "pipelined products on a GPU, chosen by a model", &setup_repro_alcop, "commands"},
     {"repro shfl-bw", "a model pruned to patterns, and the product that skips zeros", &setup_repro_shfl_bw, "training"},
-    {"repro balance", "a sparse product by balance and by reduction", &setup_repro_balance, "graphs"},
+    {"repro spmm-2x2", "a sparse product by balance and by reduction", &setup_repro_spmm_2x2, "graphs"},
     {"repro spmm", "ways to run a graph's sparse product, and the choice", &setup_repro_spmm, "graphs"},
     {"plan memory", "memory of a training step, from a config alone", &setup_plan_memory, "training"},
     {"plan layout", "which ranks divide what: layouts of a cluster, modelled", &setup_plan_layout, "training"},

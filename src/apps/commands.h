@@ -33,7 +33,7 @@ Action setup_prune(Cli& cli);
 Action setup_quantize(Cli& cli);
 Action setup_repro_alcop(Cli& cli);
 Action setup_repro_axonn(Cli& cli);
-Action setup_repro_balance(Cli& cli);
+Action setup_repro_spmm_2x2(Cli& cli);
 Action setup_repro_eda(Cli& cli);
 Action setup_repro_gemstones(Cli& cli);
 Action setup_repro_huginn(Cli& cli);

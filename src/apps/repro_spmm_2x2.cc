@@ -1,4 +1,4 @@
-// braid repro balance: the sparse product with one channel in the four corners of balance and reduction, and sorted
+// braid repro spmm-2x2: the sparse product with one channel in the four corners of balance and reduction, and sorted
 // slices as the fifth (Huang et al., arXiv 2106.16064). Every thread's share of the work is timed on one thread by
 // itself, so that other load does not decide: the slowest is what a team waits for.
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ namespace {
 using nlohmann::ordered_json;
 using sparse::Balance;
 
-struct ReproBalanceArgs {
+struct Spmm2x2Args {
   int64_t shares = 16, rounds = 7;
   std::string csv, svg;
   bool quick = false, json = false;
@@ -66,7 +66,7 @@ std::vector<sparse::NamedGraph> balance_graphs(bool quick) {
 }
 
 // The slowest share of each corner.
-BalanceRow measure_balance(const std::string& name, const graph::Csr& csr, const ReproBalanceArgs& o) {
+BalanceRow measure_balance(const std::string& name, const graph::Csr& csr, const Spmm2x2Args& o) {
   BalanceRow row{.graph = name, .stats = graph::stats_of(csr)};
   for (size_t k = 0; k < kCorners.size(); ++k) {
     const std::vector<graph::Csr> shares = sparse::shares_of(csr, o.shares, kCorners[k].balance);
@@ -89,7 +89,7 @@ BalanceRow measure_balance(const std::string& name, const graph::Csr& csr, const
   return row;
 }
 
-std::string csv_of(const std::vector<BalanceRow>& rows, const ReproBalanceArgs& o) {
+std::string csv_of(const std::vector<BalanceRow>& rows, const Spmm2x2Args& o) {
   std::string text = "graph,nodes,edges,spread,shares";
   for (const Corner& c : kCorners) text += fmt::format(",{}_gflops,{}_of_best", c.name, c.name);
   text += '\n';
@@ -115,7 +115,7 @@ std::string svg_of(const std::vector<BalanceRow>& rows) {
   return report::svg(curve);
 }
 
-void print_rows(const std::vector<BalanceRow>& rows, const ReproBalanceArgs& o) {
+void print_rows(const std::vector<BalanceRow>& rows, const Spmm2x2Args& o) {
   std::vector<report::Column> columns = {{"graph"}, {"nodes", report::Align::right}, {"edges", report::Align::right}};
   columns.push_back({"spread", report::Align::right});
   for (const Corner& c : kCorners) columns.push_back({c.name, report::Align::right});
@@ -134,7 +134,7 @@ void print_rows(const std::vector<BalanceRow>& rows, const ReproBalanceArgs& o) 
       table.markdown(), o.shares, sys::machine().cpu_name, o.rounds);
 }
 
-int repro_balance(const ReproBalanceArgs& o) {
+int repro_spmm_2x2(const Spmm2x2Args& o) {
   check_range("--shares", o.shares, 1, 1024);
   check_range("--rounds", o.rounds, 1, 1000);
   if (!o.csv.empty()) io::check_new_file(o.csv, ".csv");
@@ -168,15 +168,15 @@ int repro_balance(const ReproBalanceArgs& o) {
 
 }  // namespace
 
-Action setup_repro_balance(Cli& cli) {
-  auto o = std::make_shared<ReproBalanceArgs>();
+Action setup_repro_spmm_2x2(Cli& cli) {
+  auto o = std::make_shared<Spmm2x2Args>();
   cli.option("--shares", o->shares, "threads that share the work; each share is timed alone, on one thread");
   cli.option("--rounds", o->rounds, "rounds, each of which runs every share once; medians are over them");
   cli.option("--csv FILE", o->csv, "write the numbers");
   cli.option("--svg FILE", o->svg, "write a plot of the corners by spread of degrees");
   cli.flag("--quick", o->quick, "small graphs");
   cli.flag("--json", o->json, "print one JSON object");
-  return [o] { return repro_balance(*o); };
+  return [o] { return repro_spmm_2x2(*o); };
 }
 
 }  // namespace braid::apps
