@@ -108,6 +108,18 @@ class Data(Case):
         self.assertEqual(process.wait(), 130)
         self.assertEqual([path.name for path in self.folder.iterdir() if "stopped" in path.name], [])
 
+    def test_stopped_tokenize_leaves_no_file(self):
+        text = self.folder / "long.txt"
+        text.write_text(self.text * (1 + (1 << 25) // len(self.text)))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = subprocess.Popen([BRAID, "data", "tokenize", text, "-o", self.folder / "halted", "--tokenizer", self.folder],
+                                       stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
+            while process.poll() is None and not list(self.folder.glob(".halted.bin.*.part")):
+                time.sleep(0.001)
+            process.send_signal(number)
+            self.assertEqual((process.communicate(timeout=60)[1], process.returncode), (b"", 128 + number))
+            self.assertEqual([path.name for path in self.folder.iterdir() if "halted" in path.name], [])
+
     def on_a_terminal(self, *words):
         """What a command that works for half a second or more writes to a terminal: before the last bar is gone, and after."""
         master, slave = terminal()

@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/convert_sampling.h"
 #include "io/atomic_file.h"
+#include "io/atomic_folder.h"
 #include "io/model_path.h"
 #include "io/ordered_json.h"
 #include "math/ggml_encode.h"
@@ -207,16 +208,18 @@ int to_folder(const ConvertArgs& o, const io::ModelPath& model) {
                                       .threads = sys::default_threads()};
   const Language language = language_of(file);  // before any file is written: it may be malformed
   sys::catch_requests_to_stop();
+  io::AtomicFolder made(o.out, io::AtomicFolder::Mark::none);
   {
     report::Progress progress("writing " + printable(fs::path(o.out).filename().string()), models::values_in(file));
-    const bool whole = models::write_folder(file, o.out, options, [&](int64_t done) {
+    const bool whole = models::write_folder(file, made.place(), options, [&](int64_t done) {
       progress.at(done);
       return sys::caught_signal() == 0;
     });
     if (!whole) return 128 + sys::caught_signal();
   }
-  add_sampling(model, fs::path(o.out) / "generation_config.json");
-  for (const auto& [name, text] : language) io::write_text_file(fs::path(o.out) / name, text);
+  add_sampling(model, made.place() / "generation_config.json");
+  for (const auto& [name, text] : language) io::write_text_file(made.place() / name, text);
+  made.commit();
   if (o.json) return fmt::print("{}\n", io::dumped({{"folder", o.out}, {"type", type}})), 0;
   const auto values = static_cast<double>(models::values_in(file));
   fmt::print("{}: {} values in {}\n", printable(o.out), report::count(values), type);
