@@ -165,6 +165,7 @@ class Data(Case):
         self.assertLess(max(row["ids"]), 9)
         self.assertNotEqual(self.show(self.folder / "r.toml", "seed=3")["ids"], row["ids"])
         self.refused("data", "show", self.folder / "r.toml", "data.knd=text", says="data.kind")
+        self.refused("data", "show", self.folder / "r.toml", "--length", 3, says="[--length] does nothing with a recipe")
         self.refused("data", "show", self.folder / "a.txt", "seed=3", says="one argument too many")
 
     def test_mistakes(self):

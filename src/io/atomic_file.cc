@@ -113,7 +113,7 @@ void AtomicFile::fail_here(const char* what) const {
   fail_environment(printable(path_.string()), {.what = what, .got = std::strerror(errno)});
 }
 
-void check_new_file(const fs::path& path, std::string_view own_kind) {
+void check_new_file(const fs::path& path, std::string_view own_kind, bool replaces, const char* other_way) {
   const std::string where = printable(path.string());
   const fs::path folder = folder_of(path);
   std::error_code none;
@@ -121,9 +121,11 @@ void check_new_file(const fs::path& path, std::string_view own_kind) {
   if (!fs::is_directory(folder, none))
     fail_environment(where, {.what = "cannot be written: there is no such folder", .got = printable(folder.string())});
   const bool of_a_model = fs::exists(folder / "config.json", none);
-  if (!own_kind.empty() && path.extension() == own_kind && fs::is_regular_file(path, none) && !of_a_model) return;
+  const bool own = !own_kind.empty() && path.extension() == own_kind && fs::is_regular_file(path, none) && !of_a_model;
+  if (own && replaces) return;
   if (fs::exists(path, none) && (!fs::is_regular_file(path, none) || fs::file_size(path, none) > 0))
-    fail(where, {.what = "already exists", .hint = "another name, or removing it"});
+    fail(where, {.what = "already exists",
+                 .hint = std::string("another name, or ") + (own && *other_way ? other_way : "removing it")});
 }
 
 fs::path check_parent(const fs::path& folder) {

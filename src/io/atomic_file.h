@@ -31,7 +31,9 @@ class AtomicFile {
 // Error, before anything is computed, if a result cannot be written to `path`: its folder is missing, or the path
 // exists. An empty file may be replaced; so may an earlier result, if `own_kind` is its extension (".npy") and the
 // folder holds no model.
-void check_new_file(const std::filesystem::path& path, std::string_view own_kind = "");
+// `other_way`, how the command would replace such a result, is named where that would help.
+void check_new_file(const std::filesystem::path& path, std::string_view own_kind = "", bool replaces = true,
+                    const char* other_way = "");
 
 // The parent of `folder`; Error if it does not exist: a mistyped path creates no folders.
 std::filesystem::path check_parent(const std::filesystem::path& folder);
