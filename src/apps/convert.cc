@@ -134,7 +134,6 @@ void print_json(const ConvertArgs& o, const models::GgufExport& file, const std:
 // The exit code of write(progress), which a signal stops.
 template <class Write>
 int behind_bar(const std::string& out, int64_t total, Write&& write) {
-  sys::catch_requests_to_stop();
   report::Progress bar("writing " + printable(fs::path(out).filename().string()), total);
   const bool whole = write([&](int64_t done) { return bar.at(done), sys::caught_signal() == 0; });
   return whole ? 0 : 128 + sys::caught_signal();
@@ -229,6 +228,7 @@ int convert(const ConvertArgs& o) {
     fail(printable(o.out), {.what = gguf ? "would be a GGUF file like the model" : "does not end in .gguf",
                             .expected = "a folder and a .gguf file, in either order",
                             .hint = "braid convert MODEL OUT.gguf, or braid convert FILE.gguf OUTDIR"});
+  sys::catch_requests_to_stop();  // before there is a file to remove
   return gguf ? to_gguf(o, model) : to_folder(o, model);
 }
 
