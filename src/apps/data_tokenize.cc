@@ -12,6 +12,7 @@
 #include "io/token_file.h"
 #include "report/progress.h"
 #include "sys/error.h"
+#include "sys/interrupt.h"
 
 namespace braid::apps {
 namespace {
@@ -34,6 +35,8 @@ int data_tokenize(const DataTokenizeArgs& o) {
   if (kind != "text" && kind != "jsonl")
     fail(printable(o.input),
          {.what = "is not text", .got = kind, .expected = "text files, or lines of JSON with 'text'"});
+  sys::catch_requests_to_stop();  // before there is a file to remove
+  sys::end_at_second_interrupt();
   io::TokenFileWriter writer(o.out, language.vocabulary);
   report::Progress progress("tokens", 0);
   const auto add = [&](std::span<const int32_t> ids, std::span<const uint8_t> trained, bool) {
@@ -43,8 +46,13 @@ int data_tokenize(const DataTokenizeArgs& o) {
     }
     writer.add(ids);
     progress.at(writer.tokens());
+    if (sys::caught_signal() != 0) throw sys::Interrupted();
   };
-  kind == "jsonl" ? data::read_jsonl(o.input, language, add) : data::read_text(o.input, language, add);
+  try {
+    kind == "jsonl" ? data::read_jsonl(o.input, language, add) : data::read_text(o.input, language, add);
+  } catch (const sys::Interrupted&) {  // the writer removes its files
+    return 128 + sys::caught_signal();
+  }
   writer.finish();
   progress.wipe();
   print_result(o.json, {{"prefix", o.out}, {"tokens", writer.tokens()}, {"documents", writer.documents()}},
