@@ -229,6 +229,7 @@ TEST_F(RolloutTest, ASignalEndsTheAnswers) {
   Arena arena;
   Ctx ctx{.arena = arena, .threads = 2};
   Language language(recipe_, ctx);
+  std::signal(SIGINT, SIG_DFL);  // ignored where a shell runs the tests in its background
   sys::catch_interrupts();
   const auto drawn = [&](bool interrupted) {
     Rollouts rollouts(recipe_, io::find_model("tiny").folder, language.model()->config().vocab, nullptr);
