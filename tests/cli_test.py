@@ -398,7 +398,25 @@ class Refusals(Case):
         for option in ("-p", "-n", "-d", "-b"):
             self.refused("bench", TINY, "--tune", option, 1, says=["does nothing with --tune; try leaving it out"])
         self.refused("bench", TINY, "--tune", "--explain", says=["[--explain] does nothing with --tune"])
+        self.refused("bench", TINY, "--tune", "--kv-cache-dtype", "fp8", says=["[--kv-cache-dtype] does nothing with --tune"])
         self.refused("bench", TINY, "--explain", "-b", 2, says=["[--batch] does nothing with --explain"])
+        self.refused("bench", "--list", "-p", 2, says=["[--n-prompt] does nothing with --list"])
+        self.refused("bench", "serve", "--dataset-path", "x", "--random-input-len", 3, says=["[--random-input-len] does nothing with --dataset-path"])
+
+    def test_more_options_that_would_not_be_read(self):
+        self.refused("info", "--machine", "-c", 100, says=["[--ctx-size] does nothing with --machine"])
+        self.refused("plan", "memory", "gpt2-124m", "--sp", says=["[--sp] divides tokens among the ranks of --tp; got 1 rank; try --tp 2 --sp"])
+        self.assertEqual(braid("plan", "memory", "gpt2-124m", "--sp", "--tp", 2).returncode, 0)
+        self.refused("comm", "bench", "--clusters", "--nodes", 2, says=["[--nodes] does nothing with --clusters"])
+        listed = braid("comm", "bench", "--clusters").stdout.splitlines()[1:]
+        presets = json.loads(braid("comm", "bench", "--clusters", "--json").stdout)
+        self.assertEqual([line.split()[:3] for line in listed if not set(line) <= set("- ")],
+                         [[c["cluster"], str(c["nodes"]), str(c["gpus"])] for c in presets])
+
+    def test_more_threads_than_cores_are_noted(self):
+        bench = lambda threads: braid("bench", TINY, "-p", 0, "-n", 1, "-r", 1, "-t", threads).stderr
+        self.assertNotIn("threads share", bench(1))
+        self.assertRegex(bench((os.cpu_count() or 1) + 1), r"(?m)^note: \d+ threads share \d+ cores")
 
     def test_info_says_what_cannot_run_and_new_leaves_it_behind(self):
         folder = self.new_folder()

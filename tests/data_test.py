@@ -108,6 +108,18 @@ class Data(Case):
         self.assertEqual(process.wait(), 130)
         self.assertEqual([path.name for path in self.folder.iterdir() if "stopped" in path.name], [])
 
+    def test_stopped_tokenize_leaves_no_file(self):
+        text = self.folder / "long.txt"
+        text.write_text(self.text * (1 + (1 << 25) // len(self.text)))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = subprocess.Popen([BRAID, "data", "tokenize", text, "-o", self.folder / "halted", "--tokenizer", self.folder],
+                                       stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
+            while process.poll() is None and not list(self.folder.glob(".halted.bin.*.part")):
+                time.sleep(0.001)
+            process.send_signal(number)
+            self.assertEqual((process.communicate(timeout=60)[1], process.returncode), (b"", 128 + number))
+            self.assertEqual([path.name for path in self.folder.iterdir() if "halted" in path.name], [])
+
     def on_a_terminal(self, *words):
         """What a command that works for half a second or more writes to a terminal: before the last bar is gone, and after."""
         master, slave = terminal()
@@ -153,6 +165,7 @@ class Data(Case):
         self.assertLess(max(row["ids"]), 9)
         self.assertNotEqual(self.show(self.folder / "r.toml", "seed=3")["ids"], row["ids"])
         self.refused("data", "show", self.folder / "r.toml", "data.knd=text", says="data.kind")
+        self.refused("data", "show", self.folder / "r.toml", "--length", 3, says="[--length] does nothing with a recipe")
         self.refused("data", "show", self.folder / "a.txt", "seed=3", says="one argument too many")
 
     def test_mistakes(self):

@@ -81,6 +81,18 @@ class Commands(Case):
         answers = [braid("run", path, "--ids", "5,6,7", "-n", 12, "--seed", 3, "--json") for path in (folder, file, again)]
         self.assertEqual(len({json.dumps([json.loads(a.stdout)[k] for k in ("ids", "finish_reason")]) for a in answers}), 1)
 
+    def test_a_folder_says_only_what_the_file_does(self):
+        folder = self.new_folder() / "folder"
+        shutil.copytree(DATA / "tiny-chat", folder)
+        for keys in ({}, {"top_p": 0.5}):
+            (folder / "generation_config.json").write_text(json.dumps(keys))
+            file, again = folder.parent / f"{len(keys)}.gguf", folder.parent / f"again{len(keys)}"
+            for source, to in ((folder, file), (file, again)):
+                made = braid("convert", source, to)
+                self.assertEqual(made.returncode, 0, made.stderr)
+            got = json.loads((again / "generation_config.json").read_text())
+            self.assertEqual({k: v for k, v in got.items() if k not in ("_from_model_config", "bos_token_id", "eos_token_id")}, keys)
+
     def test_the_prediction_block(self):
         file, tasks = self.new_folder() / "tiny.gguf", self.new_folder() / "tasks.jsonl"
         made = braid("convert", "tiny", file)

@@ -116,7 +116,7 @@ class Graphs(GraphCase):
         words = ("data", "graph", "w.mtx", "-o", "w.safetensors", "--json")
         made = json.loads(self.run_ok(*words))
         self.assertEqual((made["edges"], made["weight_min"], made["weight_max"]), (4, -2, 2))
-        self.refused("[w.safetensors] already exists; try another name, or removing it", *words)
+        self.refused("[w.safetensors] already exists; try another name, or --force", *words)
         self.assertNotIn("weight_min", json.loads(self.run_ok(*words, "--force", "--unweighted")))
         (self.folder / "ring.txt").write_text("".join(f"{i} {(i + 1) % 6} {0.5 + i}\n" for i in range(6)))
         npy(self.folder / "x.npy", "f4", (6, 2), [0.5 * i for i in range(12)])

@@ -11,6 +11,7 @@
 #include "apps/ranks_args.h"
 #include "plan/floor.h"
 #include "sys/error.h"
+#include "sys/machine.h"
 
 namespace braid::apps {
 namespace {
@@ -34,9 +35,12 @@ void check_read(const BenchArgs& o) {
       if (typed(*o.cli, name)) refuse_unread(beside, {{("--" + std::string(name)).c_str(), true}});
     }
   };
+  if (o.list)
+    refuse("--list", {"n-prompt", "n-gen", "n-depth", "batch", "output", "json", "progress", "repetitions", "drafts",
+                      "draft-model", "ctx-size", "dtype", "kv-cache-dtype", "exact", "threads"});
   if (o.tune)
     refuse("--tune", {"list", "explain", "n-prompt", "n-gen", "n-depth", "batch", "output", "progress", "drafts",
-                      "draft-model", "ctx-size"});
+                      "draft-model", "ctx-size", "chunk", "kv-cache-dtype", "mamba-ssm-cache-dtype"});
   if (o.explain) refuse("--explain", {"list", "batch", "repetitions", "progress", "drafts", "draft-model"});
 }
 
@@ -116,6 +120,8 @@ int bench(const BenchArgs& o) {
                         .expected = fmt::format("at least {}, or 0 for what they need", options.context)});
   std::optional<engine::DraftModel> draft;
   if (!o.draft_model.empty()) draft = engine::load_draft_model(o.draft_model, options);
+  if (const int cores = sys::machine().cores; o.model.threads > cores)
+    fmt::print(stderr, "note: {} threads share {} cores: they wait for each other\n", o.model.threads, cores);
   engine::LanguageModel lm = o.model.open(options);
   if (draft) engine::check_same_tokens(lm, *draft);
   BenchReport report(o.json ? "json" : o.output, lm);

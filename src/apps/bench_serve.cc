@@ -30,6 +30,7 @@ struct BenchServeArgs {
   traffic::RandomPrompts random;
   int64_t seed = 0;
   bool json = false;
+  const Cli* cli = nullptr;
 };
 
 void check(const BenchServeArgs& o) {
@@ -49,6 +50,9 @@ void check(const BenchServeArgs& o) {
   real("--burstiness", o.pace.burstiness, 0.01, 1e6);
   real("--random-range-ratio", o.random.range_ratio, 0, 0.99);
   real("--temp", o.target.temperature, 0, 100);
+  if (o.dataset.empty()) return;
+  for (const char* name : {"random-input-len", "random-range-ratio", "random-prefix-len"})
+    refuse_unread("--dataset-path", {{("--" + std::string(name)).c_str(), typed(*o.cli, name)}});
 }
 
 // http://HOST:PORT of an address as clients of OpenAI have it.
@@ -135,6 +139,7 @@ int bench_serve(BenchServeArgs o) {
 
 Action setup_bench_serve(Cli& cli) {
   auto o = std::make_shared<BenchServeArgs>();
+  o->cli = &cli;
   cli.positional("TOKENIZER", o->tokenizer, "whose vocabulary random prompts are drawn from", false);
   cli.option("--base-url URL", o->target.url, "the server");
   cli.choice("--endpoint", o->endpoint, {"completions", "chat"}, "which requests to send");

@@ -183,7 +183,7 @@ void print_tables(const fs::path& path, const std::vector<tune::Finding>& findin
                 t.taken ? "taken" : fmt::format("{:.2f}", gain_of(t, u.times))});
   }
   const bool changed = std::ranges::any_of(findings, [](const auto& f) { return f.chosen != f.initial; });
-  fmt::print("{}\n{}\n{}written to {}\n", thresholds.plain(), rows.plain(),
+  fmt::print("{}\n{}\n{}written to {}; without that file the defaults hold again\n", thresholds.plain(), rows.plain(),
              changed ? "" : "the defaults are right here; ", path.string());
 }
 

@@ -26,6 +26,7 @@ struct CommBenchArgs {
   std::string op = "allreduce", algorithms = "all", sizes = "16K:64M", out, times;
   int64_t nodes = 0;
   bool clusters = false, json = false;
+  const Cli* cli = nullptr;
 
   comm::Request request() const { return {.op = op_named("--op", op), .type = *dtype_of(shared.dtype)}; }
 };
@@ -120,14 +121,25 @@ std::string table_of(const CommBenchArgs& o, const comm::Cluster& c, const Selec
   return title_of(o, c) + "\n" + table.plain();
 }
 
-int comm_bench(const CommBenchArgs& o) {
-  if (o.clusters) {
+int print_clusters(const CommBenchArgs& o) {
+  for (const char* name : {"op", "algorithm", "nodes", "bytes", "times", "out"})
+    refuse_unread("--clusters", {{("--" + std::string(name)).c_str(), typed(*o.cli, name)}});
+  if (o.json) {
+    ordered_json list = ordered_json::array();
+    for (const comm::Cluster& c : comm::cluster_presets())
+      list.push_back({{"cluster", c.name}, {"nodes", c.nodes}, {"gpus", c.gpus}, {"source", c.source}});
+    fmt::print("{}\n", list.dump());
+  } else {
     report::Table table({{"cluster"}, {"nodes", report::Align::right}, {"GPUs", report::Align::right}, {"source"}});
     for (const comm::Cluster& c : comm::cluster_presets())
       table.row({c.name, fmt::format("{}", c.nodes), fmt::format("{}", c.gpus), c.source});
     fmt::print("{}", table.plain());
-    return 0;
   }
+  return 0;
+}
+
+int comm_bench(const CommBenchArgs& o) {
+  if (o.clusters) return print_clusters(o);
   check_range("--nodes", o.nodes, 0, 65536);
   o.shared.check();
   comm::Cluster cluster = o.shared.cluster_of(o.nodes);
@@ -172,6 +184,7 @@ int comm_bench(const CommBenchArgs& o) {
 
 Action setup_comm_bench(Cli& cli) {
   auto o = std::make_shared<CommBenchArgs>();
+  o->cli = &cli;
   cli.choice("--op", o->op, {"allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "barrier"},
              "the operation");
   cli.option("--algorithm NAMES", o->algorithms, "comma-separated: ring,nvrar,...; all: every one that can do it");

@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/convert_sampling.h"
 #include "io/atomic_file.h"
+#include "io/atomic_folder.h"
 #include "io/model_path.h"
 #include "io/ordered_json.h"
 #include "math/ggml_encode.h"
@@ -130,6 +131,15 @@ void print_json(const ConvertArgs& o, const models::GgufExport& file, const std:
   fmt::print("{}\n", io::dumped(json));
 }
 
+// The exit code of write(progress), which a signal stops.
+template <class Write>
+int behind_bar(const std::string& out, int64_t total, Write&& write) {
+  sys::catch_requests_to_stop();
+  report::Progress bar("writing " + printable(fs::path(out).filename().string()), total);
+  const bool whole = write([&](int64_t done) { return bar.at(done), sys::caught_signal() == 0; });
+  return whole ? 0 : 128 + sys::caught_signal();
+}
+
 int to_gguf(const ConvertArgs& o, const io::ModelPath& model) {
   io::check_new_file(o.out);
   models::GgufOptions options{.type = type_of("--type", o.type), .strict = o.strict, .threads = sys::default_threads()};
@@ -139,15 +149,8 @@ int to_gguf(const ConvertArgs& o, const io::ModelPath& model) {
   text::GgufVocabulary vocabulary =
       text::gguf_vocabulary(model.folder, {.size = config.vocab, .bos = config.bos, .ends = config.eos});
   add_sampling(model, vocabulary.fields);
-  sys::catch_requests_to_stop();
-  {
-    report::Progress progress("writing " + printable(fs::path(o.out).filename().string()), file.bytes());
-    const bool whole = file.write(o.out, vocabulary.fields, [&](int64_t done) {
-      progress.at(done);
-      return sys::caught_signal() == 0;
-    });
-    if (!whole) return 128 + sys::caught_signal();
-  }
+  const auto write = [&](auto&& progress) { return file.write(o.out, vocabulary.fields, progress); };
+  if (const int code = behind_bar(o.out, file.bytes(), write); code != 0) return code;
   std::vector<std::string> notes(file.notes().begin(), file.notes().end());
   if (std::ranges::any_of(file.tensors(), &models::GgufExport::Tensor::widened))
     notes.push_back("quantised matrices are written in BF16; --type nvfp4, q8_0 or mxfp4 keeps fewer bits");
@@ -206,20 +209,15 @@ int to_folder(const ConvertArgs& o, const io::ModelPath& model) {
   const models::FolderOptions options{.type = type == "f32" ? DType::f32 : DType::bf16,
                                       .threads = sys::default_threads()};
   const Language language = language_of(file);  // before any file is written: it may be malformed
-  sys::catch_requests_to_stop();
-  {
-    report::Progress progress("writing " + printable(fs::path(o.out).filename().string()), models::values_in(file));
-    const bool whole = models::write_folder(file, o.out, options, [&](int64_t done) {
-      progress.at(done);
-      return sys::caught_signal() == 0;
-    });
-    if (!whole) return 128 + sys::caught_signal();
-  }
-  add_sampling(model, fs::path(o.out) / "generation_config.json");
-  for (const auto& [name, text] : language) io::write_text_file(fs::path(o.out) / name, text);
+  io::AtomicFolder made(o.out, io::AtomicFolder::Mark::none);
+  const int64_t values = models::values_in(file);
+  const auto write = [&](auto&& progress) { return models::write_folder(file, made.place(), options, progress); };
+  if (const int code = behind_bar(o.out, values, write); code != 0) return code;
+  add_sampling(model, made.place() / "generation_config.json");
+  for (const auto& [name, text] : language) io::write_text_file(made.place() / name, text);
+  made.commit();
   if (o.json) return fmt::print("{}\n", io::dumped({{"folder", o.out}, {"type", type}})), 0;
-  const auto values = static_cast<double>(models::values_in(file));
-  fmt::print("{}: {} values in {}\n", printable(o.out), report::count(values), type);
+  fmt::print("{}: {} values in {}\n", printable(o.out), report::count(static_cast<double>(values)), type);
   return 0;
 }
 

@@ -51,8 +51,9 @@ void add_sampling(const io::ModelPath& model, const std::filesystem::path& gener
   const std::vector<SamplingWord> words = sampling_words(model);
   if (words.empty()) return;
   nlohmann::ordered_json json = io::Json::read(generation_config).raw();
-  json["do_sample"] =
-      std::ranges::any_of(words, [](const auto& w) { return std::string_view(w.folder) == "temperature"; });
+  // A temperature means drawing, which transformers wants to be told; without one the file says nothing of it.
+  if (std::ranges::any_of(words, [](const auto& w) { return std::string_view(w.folder) == "temperature"; }))
+    json["do_sample"] = true;
   for (const SamplingWord& word : words) {
     if (std::string_view(word.folder) == "top_k")
       json[word.folder] = static_cast<int64_t>(word.value);

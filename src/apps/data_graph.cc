@@ -118,7 +118,7 @@ std::string reorder(graph::GraphData& data, const std::string& order, nlohmann::
 
 int data_graph(const DataGraphArgs& o) {
   check(o);
-  io::check_new_file(o.out, o.force ? ".safetensors" : "");
+  io::check_new_file(o.out, ".safetensors", o.force, "--force");
   if (std::filesystem::path(o.out).extension() != ".safetensors")
     fail("-o",
          {.what = "is not a .safetensors file", .got = printable(o.out), .hint = printable(o.out) + ".safetensors"});

@@ -89,6 +89,10 @@ struct Shown {
 };
 
 Shown of_recipe(const DataShowArgs& o) {
+  refuse_unread("a recipe, whose keys say it", {{"--kind", !o.kind.empty()},
+                                                {"--length", o.length != 0},
+                                                {"--vocab", o.vocabulary != 0},
+                                                {"--goldfish-k", o.goldfish_k != 0}});
   const train::Recipe recipe = train::read_recipe(o.path, o.overrides);
   Shown shown{.spec = train::data_spec(recipe), .model = o.model, .vocabulary = train::config_of(recipe).vocab};
   const std::string& model = recipe.config ? recipe.tokenizer : recipe.init;

@@ -12,6 +12,7 @@
 #include "io/token_file.h"
 #include "report/progress.h"
 #include "sys/error.h"
+#include "sys/interrupt.h"
 
 namespace braid::apps {
 namespace {
@@ -43,8 +44,15 @@ int data_tokenize(const DataTokenizeArgs& o) {
     }
     writer.add(ids);
     progress.at(writer.tokens());
+    if (sys::caught_signal() != 0) throw sys::Interrupted();
   };
-  kind == "jsonl" ? data::read_jsonl(o.input, language, add) : data::read_text(o.input, language, add);
+  sys::catch_requests_to_stop();
+  sys::end_at_second_interrupt();
+  try {
+    kind == "jsonl" ? data::read_jsonl(o.input, language, add) : data::read_text(o.input, language, add);
+  } catch (const sys::Interrupted&) {  // the writer removes its files
+    return 128 + sys::caught_signal();
+  }
   writer.finish();
   progress.wipe();
   print_result(o.json, {{"prefix", o.out}, {"tokens", writer.tokens()}, {"documents", writer.documents()}},

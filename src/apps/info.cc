@@ -211,8 +211,8 @@ void note_quantisation(const io::Json& config) {
 int info(const InfoArgs& o) {
   if (o.machine) {
     if (!o.model.empty()) fail("info", {.what = "a model and --machine together", .hint = "one at a time"});
-    print_machine(o.json);
-    return 0;
+    refuse_unread("--machine", {{"--ctx-size", o.context != 0}});
+    return print_machine(o.json), 0;
   }
   check_range("--ctx-size", o.context, 0, int64_t{1} << 30);
   if (o.model.empty())

@@ -9,6 +9,7 @@
 #include "apps/new_folder.h"
 #include "apps/result.h"
 #include "io/atomic_file.h"
+#include "io/atomic_folder.h"
 #include "io/model_path.h"
 #include "models/config_file.h"
 #include "models/family.h"
@@ -65,20 +66,22 @@ int write_new_folder(const NewFolder& what, const fs::path& folder, std::FILE* t
   }
   check_room(folder, bytes);
   sys::catch_requests_to_stop();
+  io::AtomicFolder made(folder, io::AtomicFolder::Mark::none);
   {
     report::Progress progress("writing " + printable(folder.filename().string()), bytes);
-    const bool whole = models::write_random_weights(config, folder, options, [&](int64_t done) {
+    const bool whole = models::write_random_weights(config, made.place(), options, [&](int64_t done) {
       progress.at(done);
       return sys::caught_signal() == 0;
     });
     if (!whole) return 128 + sys::caught_signal();
   }
-  // The config comes last: a folder that has one is complete.
-  io::write_text_file(folder / "generation_config.json", models::generation_config_text(config));
+  io::write_text_file(made.place() / "generation_config.json", models::generation_config_text(config));
   if (options.format != Format::bf16)
-    io::write_text_file(folder / "hf_quant_config.json", models::quant_config_text(config, options.format));
-  io::write_text_file(folder / "config.json", models::config_text(json, what.legacy ? models::Spelling::released
-                                                                                    : models::Spelling::transformers));
+    io::write_text_file(made.place() / "hf_quant_config.json", models::quant_config_text(config, options.format));
+  io::write_text_file(
+      made.place() / "config.json",
+      models::config_text(json, what.legacy ? models::Spelling::released : models::Spelling::transformers));
+  made.commit();
   print_result(
       json_result,
       {{"folder", folder.string()}, {"layers", config.layers.size()}, {"bytes", bytes}, {"format", what.format}},

@@ -182,6 +182,8 @@ int memory(const PlanArgs& o) {
     if (n < 1 || n > (int64_t{1} << 24))
       fail(name, {.what = "out of range", .got = std::to_string(n), .expected = "1 to 16777216"});
   }
+  if (o.sequence && o.tensor == 1)
+    fail("--sp", {.what = "divides tokens among the ranks of --tp", .got = "1 rank", .hint = "--tp 2 --sp"});
   const Recompute recompute = parse_recompute(o.recompute, "--recompute");
   if (recompute.kind == Kind::fit)
     fail("--recompute", {.what = "a budget depends on the step",

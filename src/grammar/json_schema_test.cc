@@ -315,6 +315,13 @@ TEST(JsonSchema, BoundsWhatASchemaTakes) {
       says(R"({"const": )" + list(9'000, "0") + R"(, "anyOf": )" + list(256, "true") + "}").find("combines too many"),
       std::string::npos);
   EXPECT_NE(says(R"({"const": ")" + std::string(380'000, 'a') + "\"}").find("too large"), std::string::npos);
+  // A value is not dropped for being long, nor where the work on the values before it was all that is allowed.
+  EXPECT_TRUE(matches(schema_of(R"({"enum": [")" + std::string(100'000, 'a') + R"("], "pattern": "^a*$"})"),
+                      '"' + std::string(100'000, 'a') + '"'));
+  EXPECT_NE(
+      says(R"({"enum": )" + list(400, '"' + std::string(3'000, 'a') + '"') + R"(, "pattern": "^((a|aa)*b?){2,900}$"})")
+          .find("too complex for the strings"),
+      std::string::npos);
   EXPECT_NE(says(R"({"enum": [1, ")" + std::string(380'000, 'a') + "\"]}").find("too large"), std::string::npos);
   std::string properties = R"({"z": true)";
   for (int i = 0; i < 900; ++i) properties += ", \"p" + std::to_string(i) + "\": {\"type\": \"null\"}";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "grammar/categories.h"
@@ -277,51 +278,61 @@ StateId Regex::compile(Builder& b, Spelling spelling, int32_t id, StateId next) 
 }
 
 bool Regex::matches(std::string_view text, int64_t& steps) const {
-  std::vector<bool> begins(text.size() + 1);
-  begins[0] = true;
-  const std::vector<bool> ends = ends_after(text, static_cast<int32_t>(nodes_.size()) - 1, begins, steps);
-  return ends.back() && steps > 0;
+  const Offsets ends = ends_after(text, static_cast<int32_t>(nodes_.size()) - 1, {0}, steps);
+  return steps > 0 && !ends.empty() && ends.back() == text.size();
 }
 
-// The places in the text that a node leads to from any of some others. A node that may be empty leads to those as well,
-// so that repeating it ends when there are no new ones.
-std::vector<bool> Regex::ends_after(std::string_view text, int32_t id, const std::vector<bool>& begins,
-                                    int64_t& steps) const {
+// The offsets in the text that a node leads to from any of some others.
+Regex::Offsets Regex::ends_after(std::string_view text, int32_t id, const Offsets& begins, int64_t& steps) const {
   const Node& node = nodes_[static_cast<size_t>(id)];
-  std::vector<bool> out(begins.size());
-  if ((steps -= std::ssize(begins)) <= 0) return out;
-  const auto add = [&out](const std::vector<bool>& more) {
-    for (size_t i = 0; i < out.size(); ++i) out[i] = out[i] || more[i];
-  };
+  Offsets out;
+  if ((steps -= std::ssize(begins) + 1) <= 0) return out;
   switch (node.kind) {
     case Node::Kind::set:
-      for (size_t i = 0; i < text.size(); ++i) {
-        if (!begins[i]) continue;
+      for (const size_t i : begins) {
+        if (i >= text.size()) break;
         const sys::Utf8Step step = sys::utf8_step(text, i);
         const auto after = std::ranges::upper_bound(node.set, step.value, {}, &CharRange::first);
-        if (after != node.set.begin() && step.value <= (after - 1)->last) out[i + step.length] = true;
+        if (after != node.set.begin() && step.value <= (after - 1)->last) out.push_back(i + step.length);
       }
       return out;
     case Node::Kind::sequence:
       out = begins;
-      for (const int32_t child : node.children) out = ends_after(text, child, out, steps);
+      for (const int32_t child : node.children) {
+        if (out.empty()) break;
+        out = ends_after(text, child, out, steps);
+      }
       return out;
     case Node::Kind::choice:
-      for (const int32_t child : node.children) add(ends_after(text, child, begins, steps));
+      for (const int32_t child : node.children) {
+        const Offsets more = ends_after(text, child, begins, steps);
+        out.insert(out.end(), more.begin(), more.end());
+      }
+      std::ranges::sort(out);
+      out.erase(std::unique(out.begin(), out.end()), out.end());
       return out;
     case Node::Kind::repeat:
-      break;
+      return ends_after_repeat(text, node, begins, steps);
   }
-  std::vector<bool> at = begins;
-  for (int64_t i = 0; node.max < 0 || i <= node.max; ++i) {
-    if (i >= node.min) add(at);
-    std::vector<bool> next = ends_after(text, node.children[0], at, steps);
-    if (next == at || std::ranges::find(next, true) == next.end()) {
-      if (next == at) add(at);
-      break;
-    }
+  return out;
+}
+
+// Up to `min` the counts of iterations matter; beyond it an offset that was reached earlier can do all that it can do
+// later, so each is followed once: a loop over a long text takes time in its length, not in its square.
+Regex::Offsets Regex::ends_after_repeat(std::string_view text, const Node& node, Offsets at, int64_t& steps) const {
+  int64_t i = 0;
+  for (; i < node.min && !at.empty(); ++i) {
+    Offsets next = ends_after(text, node.children[0], at, steps);
+    if (next == at) i = node.min - 1;  // so do all further ones
     at = std::move(next);
   }
+  std::unordered_set<size_t> seen(at.begin(), at.end());
+  for (; (node.max < 0 || i < node.max) && !at.empty(); ++i) {
+    at = ends_after(text, node.children[0], at, steps);
+    std::erase_if(at, [&](size_t offset) { return !seen.insert(offset).second; });
+  }
+  Offsets out(seen.begin(), seen.end());
+  std::ranges::sort(out);
   return out;
 }
 

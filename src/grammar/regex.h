@@ -24,7 +24,7 @@ class Regex {
   // A text of the expression, then `next`.
   StateId compile(Builder& b, Spelling spelling, StateId next) const;
 
-  // Whether a text is one of them. Counts down `steps`, and at none says false.
+  // Whether a text is one of them. Counts down `steps`; at none the answer is false and means nothing.
   bool matches(std::string_view text, int64_t& steps) const;
 
   // Of its texts, in characters; max kUnbounded: without an end.
@@ -48,8 +48,9 @@ class Regex {
     int64_t min = 0, max = kUnbounded;  // of a repetition
   };
   StateId compile(Builder& b, Spelling spelling, int32_t node, StateId next) const;
-  std::vector<bool> ends_after(std::string_view text, int32_t node, const std::vector<bool>& begins,
-                               int64_t& steps) const;
+  using Offsets = std::vector<size_t>;  // ascending
+  Offsets ends_after(std::string_view text, int32_t node, const Offsets& begins, int64_t& steps) const;
+  Offsets ends_after_repeat(std::string_view text, const Node& node, Offsets at, int64_t& steps) const;
 
   std::vector<Node> nodes_;  // children before their parents; the last is the whole
 };

@@ -38,6 +38,11 @@ void remove_unless_written(const fs::path& part) {
   close(fd);
 }
 
+bool is_real_folder(const fs::directory_entry& entry) {
+  std::error_code none;
+  return entry.is_directory(none) && !entry.is_symlink(none);
+}
+
 void sweep_parts(const fs::path& folder, const std::string& name) {
   std::error_code none;
   std::vector<fs::path> parts;
@@ -47,11 +52,11 @@ void sweep_parts(const fs::path& folder, const std::string& name) {
   for (const fs::path& part : parts) remove_unless_written(part);
 }
 
-// Nothing in it but temporary files of killed processes.
+// Nothing in it but temporary files and folders of killed processes.
 bool holds_only_parts(const fs::path& folder) {
   std::error_code none;
   return std::ranges::all_of(fs::directory_iterator(folder, none), [&](const fs::directory_entry& entry) {
-    return is_part(entry.path().filename().string(), "") && entry.is_regular_file(none);
+    return is_part(entry.path().filename().string(), "") && (entry.is_regular_file(none) || is_real_folder(entry));
   });
 }
 
@@ -108,7 +113,7 @@ void AtomicFile::fail_here(const char* what) const {
   fail_environment(printable(path_.string()), {.what = what, .got = std::strerror(errno)});
 }
 
-void check_new_file(const fs::path& path, std::string_view own_kind) {
+void check_new_file(const fs::path& path, std::string_view own_kind, bool replaces, const char* other_way) {
   const std::string where = printable(path.string());
   const fs::path folder = folder_of(path);
   std::error_code none;
@@ -116,9 +121,11 @@ void check_new_file(const fs::path& path, std::string_view own_kind) {
   if (!fs::is_directory(folder, none))
     fail_environment(where, {.what = "cannot be written: there is no such folder", .got = printable(folder.string())});
   const bool of_a_model = fs::exists(folder / "config.json", none);
-  if (!own_kind.empty() && path.extension() == own_kind && fs::is_regular_file(path, none) && !of_a_model) return;
+  const bool own = !own_kind.empty() && path.extension() == own_kind && fs::is_regular_file(path, none) && !of_a_model;
+  if (own && replaces) return;
   if (fs::exists(path, none) && (!fs::is_regular_file(path, none) || fs::file_size(path, none) > 0))
-    fail(where, {.what = "already exists", .hint = "another name, or removing it"});
+    fail(where, {.what = "already exists",
+                 .hint = std::string("another name, or ") + (own && *other_way ? other_way : "removing it")});
 }
 
 fs::path check_parent(const fs::path& folder) {
@@ -134,10 +141,27 @@ fs::path check_parent(const fs::path& folder) {
 void check_new_folder(const fs::path& folder) {
   if (folder.empty()) fail("OUT", {.what = "the name of the folder is empty", .expected = "a folder to create"});
   std::error_code none;
-  if (fs::is_directory(folder, none) && holds_only_parts(folder)) sweep_parts(folder, "");
+  if (fs::is_directory(folder, none) && holds_only_parts(folder)) {
+    sweep_parts(folder, "");
+    sweep_folder_parts(folder, "");
+  }
   if (fs::exists(folder, none) && (!fs::is_directory(folder, none) || !fs::is_empty(folder, none)))
     fail(printable(folder.string()),
          {.what = "already exists and is not an empty folder", .hint = "another name, or removing it"});
+}
+
+void sweep_folder_parts(const fs::path& parent, const std::string& name) {
+  std::error_code none;
+  std::vector<fs::path> parts;
+  for (const auto& entry : fs::directory_iterator(parent, none)) {
+    if (is_part(entry.path().filename().string(), name) && is_real_folder(entry)) parts.push_back(entry.path());
+  }
+  for (const fs::path& part : parts) {
+    const int fd = open(part.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) continue;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) fs::remove_all(part, none);
+    close(fd);
+  }
 }
 
 void write_text_file(const fs::path& path, std::string_view text) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace braid::io {
@@ -30,13 +31,19 @@ class AtomicFile {
 // Error, before anything is computed, if a result cannot be written to `path`: its folder is missing, or the path
 // exists. An empty file may be replaced; so may an earlier result, if `own_kind` is its extension (".npy") and the
 // folder holds no model.
-void check_new_file(const std::filesystem::path& path, std::string_view own_kind = "");
+// `other_way`, how the command would replace such a result, is named where that would help.
+void check_new_file(const std::filesystem::path& path, std::string_view own_kind = "", bool replaces = true,
+                    const char* other_way = "");
 
 // The parent of `folder`; Error if it does not exist: a mistyped path creates no folders.
 std::filesystem::path check_parent(const std::filesystem::path& folder);
 
-// Error if the folder exists and is not empty. Temporary files left by killed processes do not count and are removed.
+// Error if the folder exists and is not empty. Temporary files and folders of killed processes do not count and are
+// removed.
 void check_new_folder(const std::filesystem::path& folder);
+
+// Removes the temporary folders `.NAME.PID.part` in `parent` whose writers are gone; of any name if that is empty.
+void sweep_folder_parts(const std::filesystem::path& parent, const std::string& name);
 
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 

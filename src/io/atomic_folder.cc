@@ -1,11 +1,14 @@
 #include "io/atomic_folder.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "io/atomic_file.h"
 #include "sys/error.h"
@@ -51,6 +54,14 @@ std::string owner_of(std::string name) {
   return numbered ? name.substr(1, dot - 1) : std::string();
 }
 
+fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+// "a/" names the folder "a"; "." and ".." have no names beside which something could lie.
+fs::path without_slash(const fs::path& path) {
+  if (path.filename() == "." || path.filename() == "..") return fs::absolute(path).lexically_normal();
+  return path.has_filename() || !path.has_parent_path() ? path : path.parent_path();
+}
+
 }  // namespace
 
 void replace_folder(const fs::path& from, const fs::path& to, Exchange exchange) {
@@ -65,21 +76,38 @@ void replace_folder(const fs::path& from, const fs::path& to, Exchange exchange)
     rename_or_fail(aside, to, to);
     fail_environment(printable(to.string()), {.what = "cannot be renamed into place", .got = std::strerror(problem)});
   }
-  flush_folder(to.parent_path());
+  flush_folder(parent_of(to));
   remove_folder(aside);
 }
 
-AtomicFolder::AtomicFolder(const fs::path& path, Mark mark)
-    : path_(path), temporary_(beside(path, kSuffix)), mark_(mark) {
+AtomicFolder::AtomicFolder(const fs::path& path, Mark mark) : path_(without_slash(path)), mark_(mark) {
   std::error_code failed;
+  inside_ = fs::is_directory(path_, failed);
+  if (inside_) sweep_folder_parts(path_, "");
+  inside_ = inside_ && fs::is_empty(path_, failed);
+  if (!inside_) sweep_folder_parts(parent_of(path_), path_.filename().string());
+  temporary_ = inside_ ? path_ / fmt::format(".files.{}{}", getpid(), kSuffix) : beside(path_, kSuffix);
   fs::remove_all(temporary_, failed);  // of a killed process with the same number
   fs::create_directories(temporary_, failed);
-  if (failed) fail_environment(printable(temporary_.string()), {.what = "cannot be created", .got = failed.message()});
+  if (failed) fail_environment(printable(path_.string()), {.what = "cannot be created", .got = failed.message()});
+  lock_ = open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ >= 0) flock(lock_, LOCK_EX | LOCK_NB);
 }
 
 AtomicFolder::~AtomicFolder() {
   std::error_code ignored;
   if (!committed_) fs::remove_all(temporary_, ignored);
+  if (lock_ >= 0) close(lock_);
+}
+
+void AtomicFolder::move_up() {
+  std::vector<fs::path> names;
+  for (const auto& entry : fs::directory_iterator(temporary_)) names.push_back(entry.path().filename());
+  const auto last = [](const fs::path& name) { return name == "config.json" || name == kDone; };
+  std::stable_partition(names.begin(), names.end(), [&](const fs::path& name) { return !last(name); });
+  for (const fs::path& name : names) rename_or_fail(temporary_ / name, path_ / name, path_);
+  std::error_code ignored;
+  fs::remove(temporary_, ignored);
 }
 
 void AtomicFolder::commit() {
@@ -88,9 +116,15 @@ void AtomicFolder::commit() {
     if (entry.is_directory()) flush_folder(entry.path());
   }
   flush_folder(temporary_);
-  replace_folder(temporary_, path_);
+  if (inside_) {
+    move_up();
+  } else if (mark_ == Mark::none) {
+    rename_or_fail(temporary_, path_, path_);  // refuses files that appeared there meanwhile
+  } else {
+    replace_folder(temporary_, path_);
+  }
   committed_ = true;
-  flush_folder(path_.parent_path());
+  flush_folder(inside_ ? path_ : parent_of(path_));
 }
 
 bool is_complete(const fs::path& folder) {
@@ -107,10 +141,10 @@ void remove_folder(const fs::path& folder) {
 
 void sweep_remnants(const fs::path& parent) {
   std::error_code ignored;
+  sweep_folder_parts(parent, "");
   for (const auto& entry : fs::directory_iterator(parent, ignored)) {
     const std::string name = entry.path().filename().string();
     if (!entry.is_directory(ignored)) continue;
-    if (name.starts_with(".") && name.ends_with(kSuffix)) fs::remove_all(entry, ignored);
     const std::string owner = owner_of(name);
     if (owner.empty()) continue;
     if (fs::exists(parent / owner, ignored)) {

@@ -2,7 +2,9 @@
 // flushes to disk and renames into place, marked with a file DONE where that is asked for. A crash, a full disk or an
 // exception leaves the old folder as it was, or the new one in its place: the two exchange their names at once. Where
 // the file system cannot do that the old one is renamed first, and a crash at that moment leaves it under the hidden
-// name; sweep_remnants gives it its name back. What else a killed process left is removed by the next one.
+// name; sweep_remnants gives it its name back. What else a killed process left is removed by the next one: with a lock
+// on its temporary folder a writer shows that it is alive. A folder that exists and is empty stays itself, since it may
+// be a mount, a link or the current folder: its files are written inside it and move up at the end, config.json last.
 #pragma once
 #include <filesystem>
 
@@ -10,7 +12,8 @@ namespace braid::io {
 
 class AtomicFolder {
  public:
-  enum class Mark { done, none };  // none: for folders that other programs read
+  // none: for folders that other programs read, and users name, so that commit() replaces no files.
+  enum class Mark { done, none };
   // Error when the temporary folder cannot be created.
   explicit AtomicFolder(const std::filesystem::path& path, Mark mark = Mark::done);
   AtomicFolder(const AtomicFolder&) = delete;
@@ -18,12 +21,16 @@ class AtomicFolder {
   ~AtomicFolder();  // without commit() the files are discarded
 
   const std::filesystem::path& place() const { return temporary_; }  // where to write
-  // Its files are flushed by their writers (AtomicFile does). A folder of that name is replaced.
+  // Its files are flushed by their writers (AtomicFile does). A marked folder replaces one of its name.
   void commit();
 
  private:
+  void move_up();
+
   std::filesystem::path path_, temporary_;
   Mark mark_;
+  bool inside_ = false;  // path_ was an empty folder
+  int lock_ = -1;
   bool committed_ = false;
 };
 

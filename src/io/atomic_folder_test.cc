@@ -130,6 +130,56 @@ TEST_F(AtomicFolderTest, WhereNamesCannotBeExchangedTheOldOneIsPutAside) {
   EXPECT_TRUE(fs::exists(folder_ / ".c.x.old"));
 }
 
+// It may be a mount, or be reached by a link.
+TEST_F(AtomicFolderTest, AnEmptyFolderStaysItself) {
+  fs::create_directory(folder_ / "a");
+  fs::create_directory_symlink("a", folder_ / "link");
+  const auto node = [&] {
+    struct stat info {};
+    EXPECT_EQ(stat((folder_ / "a").c_str(), &info), 0);
+    return info.st_ino;
+  };
+  const auto before = node();
+  {
+    AtomicFolder folder(folder_ / "link" / "", AtomicFolder::Mark::none);
+    write_text_file(folder.place() / "config.json", "1");
+    fs::create_directory(folder.place() / "deep");
+    EXPECT_FALSE(fs::exists(folder_ / "a" / "config.json"));
+    EXPECT_NE(support::error_of([&] { check_new_folder(folder_ / "a"); }).find("not an empty"), std::string::npos);
+    folder.commit();
+  }
+  EXPECT_TRUE(fs::exists(folder_ / "a" / "config.json"));
+  EXPECT_EQ(entries(folder_ / "a"), 2);
+  EXPECT_EQ(entries(folder_), 2);
+  EXPECT_EQ(node(), before);
+}
+
+TEST_F(AtomicFolderTest, SweepsWhatKilledWritersLeft) {
+  write(".a.1.part/x", "1");
+  write(".b.1.part/x", "1");
+  write("c/.files.1.part/x", "1");
+  AtomicFolder alive(folder_ / "a");
+  EXPECT_FALSE(fs::exists(folder_ / ".a.1.part"));
+  EXPECT_TRUE(fs::exists(folder_ / ".b.1.part"));
+  check_new_folder(folder_ / "c");
+  EXPECT_TRUE(fs::is_empty(folder_ / "c"));
+  sweep_folder_parts(folder_, "a");
+  sweep_remnants(folder_);
+  EXPECT_TRUE(fs::exists(alive.place()));
+}
+
+// What users name replaces nothing that appeared while it was written.
+TEST_F(AtomicFolderTest, AnUnmarkedFolderReplacesNoFiles) {
+  const std::string message = support::error_of([&] {
+    AtomicFolder folder(folder_ / "a/", AtomicFolder::Mark::none);
+    write("a/mine", "1");
+    folder.commit();
+  });
+  EXPECT_NE(message.find("cannot be renamed into place"), std::string::npos) << message;
+  EXPECT_TRUE(fs::exists(folder_ / "a" / "mine"));
+  EXPECT_EQ(entries(folder_), 1);
+}
+
 TEST_F(AtomicFolderTest, ReplacesAndSweeps) {
   for (const char* text : {"1", "2"}) {
     AtomicFolder folder(folder_ / "a");

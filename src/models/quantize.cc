@@ -9,6 +9,7 @@
 #include <set>
 
 #include "io/atomic_file.h"
+#include "io/atomic_folder.h"
 #include "io/model_path.h"
 #include "io/safetensors_write.h"
 #include "math/blocks.h"
@@ -377,13 +378,14 @@ QuantReport quantize_model(const io::ModelPath& model, const QuantRecipe& recipe
   io::check_new_model(out);
   io::check_parent(out);
   Quantizer quantizer(model, recipe, options);
-  QuantReport report = quantizer.write(out, progress);
+  io::AtomicFolder made(out, io::AtomicFolder::Mark::none);
+  QuantReport report = quantizer.write(made.place(), progress);
   if (!report.whole) return report;
-  copy_companions(model.folder, out);
+  copy_companions(model.folder, made.place());
   const QuantModules modules = quantizer.modules();
-  if (!recipe.compressed()) io::write_text_file(out / "hf_quant_config.json", hf_quant_config(modules));
-  // Written last: a folder that has one is complete.
-  io::write_text_file(out / "config.json", config_text(quantizer.json(), quantization_config(modules)));
+  if (!recipe.compressed()) io::write_text_file(made.place() / "hf_quant_config.json", hf_quant_config(modules));
+  io::write_text_file(made.place() / "config.json", config_text(quantizer.json(), quantization_config(modules)));
+  made.commit();
   return report;
 }
 

@@ -7,6 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "io/atomic_file.h"
+#include "io/atomic_folder.h"
 #include "io/model_path.h"
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
@@ -89,7 +91,8 @@ class Sparsifier {
       specs.push_back({t.name, t.view.dtype, t.view.shape});
       total += t.view.bytes();
     }
-    io::SafetensorsWriter writer(out, std::move(specs));
+    io::AtomicFolder made(out, io::AtomicFolder::Mark::none);
+    io::SafetensorsWriter writer(made.place(), std::move(specs));
     for (const io::TensorSpec& spec : writer.order()) {
       if (!stage_("choosing weights", done, total)) return false;
       const View view = files_.need(spec.name);
@@ -104,8 +107,9 @@ class Sparsifier {
       done += view.bytes();
     }
     writer.finish();
-    models::copy_companions(path_.folder, out);
-    io::write_text_file(out / "config.json", config_text());
+    models::copy_companions(path_.folder, made.place());
+    io::write_text_file(made.place() / "config.json", config_text());
+    made.commit();
     return true;
   }
 

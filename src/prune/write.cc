@@ -4,6 +4,8 @@
 #include <map>
 #include <vector>
 
+#include "io/atomic_file.h"
+#include "io/atomic_folder.h"
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
 #include "models/family.h"
@@ -75,7 +77,8 @@ bool write_small(const io::ModelPath& parent, const models::Config& small, CutSo
     by_name[name] = &tensors[i];
     total += specs.back().bytes();
   }
-  io::SafetensorsWriter writer(out, std::move(specs));
+  io::AtomicFolder made(out, io::AtomicFolder::Mark::none);
+  io::SafetensorsWriter writer(made.place(), std::move(specs));
   for (const io::TensorSpec& spec : writer.order()) {
     if (!progress(done, total)) return false;
     const models::TensorSpec& tensor = *by_name.at(spec.name);
@@ -85,9 +88,10 @@ bool write_small(const io::ModelPath& parent, const models::Config& small, CutSo
     done += spec.bytes();
   }
   writer.finish();
-  models::copy_companions(parent.folder, out);
-  if (!nested.sizes.empty()) io::write_text_file(out / kNestedFile, nested.sizes);
-  io::write_text_file(out / "config.json", config_text);
+  models::copy_companions(parent.folder, made.place());
+  if (!nested.sizes.empty()) io::write_text_file(made.place() / kNestedFile, nested.sizes);
+  io::write_text_file(made.place() / "config.json", config_text);
+  made.commit();
   return true;
 }
 

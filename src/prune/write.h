@@ -19,7 +19,7 @@ struct NestedFiles {
   std::string sizes{};       // nested.json; empty: none
 };
 
-// `out` must not exist, or be empty; it is complete when it has a config.json, which is written last. `source` cuts the
+// `out` must not exist, or be empty; it appears when all is written. `source` cuts the
 // tensors of `small`, a config under the parent's names; `config_text` is of small_config_text. `progress` gets bytes
 // done and in total; if it returns false, writing stops and nothing stays. Returns whether all was written.
 bool write_small(const io::ModelPath& parent, const models::Config& small, CutSource& source, bool stacked,

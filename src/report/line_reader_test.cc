@@ -14,6 +14,7 @@ TEST(LineReader, AnInterruptFromBeforeTheReadEndsItOnce) {
   const int empty = open("/dev/null", O_RDONLY);
   ASSERT_GE(dup2(empty, STDIN_FILENO), 0);
   close(empty);
+  std::signal(SIGINT, SIG_DFL);  // which the caller may ignore
   sys::catch_interrupts();
   LineReader reader;
   std::raise(SIGINT);

@@ -51,18 +51,23 @@ void (*handler_of(int number))(int) {
   return now.sa_handler;
 }
 
+// A caller that ignores a signal wants the process to outlive it: nohup ignores SIGHUP, and a shell without job control
+// SIGINT for what it starts with `&`, so that a Ctrl-C meant for another command does not reach it.
+void record_unless_ignored(int number) {
+  if (handler_of(number) != SIG_IGN) handle(number, record);
+}
+
 }  // namespace
 
 void catch_interrupts() {
   flag() = 0;
-  handle(SIGINT, record);
+  record_unless_ignored(SIGINT);
 }
 
 void catch_requests_to_stop() {
   catch_interrupts();
   handle(SIGTERM, record);
-  // nohup: the caller wants the process to outlive the terminal.
-  if (handler_of(SIGHUP) != SIG_IGN) handle(SIGHUP, record);
+  record_unless_ignored(SIGHUP);
 }
 
 // The current operation may take minutes, and a wait for another rank an hour: a second signal means not to wait for

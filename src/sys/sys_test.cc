@@ -264,6 +264,7 @@ TEST(ParallelDeathTest, BodiesNeitherNestNorThrow) {
 // The first Ctrl-C is recorded; the second does not wait.
 TEST(InterruptDeathTest, TheSecondEndsTheProcess) {
   const auto ask = [](std::initializer_list<int> signals) {
+    std::signal(SIGINT, SIG_DFL);  // which the caller may ignore
     sys::catch_requests_to_stop();
     sys::end_at_second_interrupt();
     for (const int signal : signals) std::raise(signal);
@@ -274,6 +275,8 @@ TEST(InterruptDeathTest, TheSecondEndsTheProcess) {
   EXPECT_EXIT(ask({SIGINT, SIGINT}), testing::ExitedWithCode(130), "");
   EXPECT_EXIT(ask({SIGTERM, SIGINT}), testing::ExitedWithCode(130), "");
   const auto later = [&](int first, int second) {
+    std::signal(SIGINT, SIG_DFL);
+    std::signal(SIGHUP, SIG_DFL);
     sys::catch_requests_to_stop();
     sys::end_at_second_interrupt();
     std::raise(first);
@@ -297,6 +300,16 @@ TEST(InterruptDeathTest, TheSecondEndsTheProcess) {
     std::raise(SIGTERM);
   };
   EXPECT_EXIT(interrupts_alone(), testing::KilledBySignal(SIGTERM), "");
+  const auto ignored = [] {  // as a shell without job control starts a command with `&`
+    for (const int signal : {SIGINT, SIGHUP}) std::signal(signal, SIG_IGN);
+    sys::catch_requests_to_stop();
+    sys::end_at_second_interrupt();
+    for (const int signal : {SIGINT, SIGINT, SIGHUP}) std::raise(signal);
+    if (sys::caught_signal() != 0) std::_Exit(1);
+    std::raise(SIGTERM);
+    std::_Exit(sys::caught_signal());
+  };
+  EXPECT_EXIT(ignored(), testing::ExitedWithCode(SIGTERM), "");
 }
 
 TEST(Read, FilesPipesAndDevicesWholeOrNotAtAll) {

@@ -6,12 +6,16 @@ import os
 import pty
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
+# A shell without job control ignores it for what it starts with `&`, and children would inherit that: tests send it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 BRAID = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else "build/release/bin/braid")
 SANITIZED = os.path.exists(BRAID) and any(name in Path(BRAID).read_bytes() for name in (b"__asan_init", b"__tsan_init"))
 # Without the caller's own settings.
