@@ -221,6 +221,41 @@ class WideSchemas(Schemas):
         return {"type": "string", "pattern": self.random.choice(["^\\S{1,8}$", "^[^\\s]{1,8}$", "^\\W{1,5}\\D{1,5}$", "^[^\\w\\d]{1,5}$", "^[\\W\\d]{1,4}$"])}
 
 
+class Pairs(WideSchemas):
+    """A oneOf of objects, listed objects and arrays, and keys of a pattern, which may overlap. Patterns of strings, multiples,
+    and tuples are not compared, and are left out."""
+
+    def pair(self):
+        ways = [self.make_way() for _ in range(self.random.choice([2, 2, 3]))]
+        beside = self.random.choice([{}, {}, {"type": ["object", "array"]}, {"required": ["x"]}, {"minProperties": 0}])
+        return {"oneOf": ways, **beside}
+
+    def make_way(self):
+        values = [1, 2, "a", "bb", None, True, {"x": 1}, {"x": "a"}, {"y": 1, "x": 1}, {}, [1], [], 2.5]
+        kind = self.random.choice(["object", "object", "object", "listed", "listed", "keys", "keys", "names", "array"])
+        if kind == "listed":
+            return {"enum": self.random.sample(values, self.random.randrange(1, 4))}
+        if kind == "keys":
+            out = {"type": "object", "patternProperties": {self.random.choice(["^x", "^[a-y]+$", "y"]): self.plain()}}
+            return {**out, "additionalProperties": False} if self.chance(0.4) else out
+        if kind == "names":
+            return {"type": "object", "additionalProperties": self.plain(), "propertyNames": {"enum": ["x", "y"]}}
+        if kind == "array":
+            return {"type": "array", "items": self.plain(), "maxItems": self.random.randrange(3)}
+        names = self.random.sample("xyzt", self.random.randrange(4))
+        out = {"type": "object", "properties": {n: self.plain() for n in names}}
+        out["required"] = [n for n in names if self.chance(0.7)] + (["t"] if self.chance(0.1) and "t" not in names else [])
+        if self.chance(0.6):
+            out["additionalProperties"] = False if self.chance(0.6) else self.plain()
+        return out
+
+    def plain(self):
+        kinds = [{"type": "string", "maxLength": 2}, {"type": "string", "minLength": 3}, {"type": "integer", "minimum": 2}, {"type": "integer"},
+                 {"type": "number", "maximum": 1.5}, {"type": "null"}, {"const": "a"}, {"enum": [1, "a", {"x": 1}]}, {"type": "boolean"}, False,
+                 {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}]
+        return self.random.choice(kinds)
+
+
 # What model_json_schema() writes for models with optional and constrained fields, enums, unions, maps, tuples, Decimals and
 # recursion.
 PYDANTIC = [
@@ -299,6 +334,27 @@ class Structured(ServerCase):
         type(self).vocabulary = len(json.loads((TINY / "tokenizer.json").read_text())["model"]["vocab"])
         self.of_all_seeds(self.check_draws, SCHEMAS // 4)
 
+    def check_pair(self, seed):
+        """Valid for one alternative alone, or refused: not compared is no reason to write it."""
+        schema = Pairs(seed).pair()
+        body = {"prompt": "a", "json_schema": schema, "n": 3, "temperature": 8, "seed": seed, "max_tokens": 60}
+        connection, answer = self.server.send("POST", "/v1/completions", body, {})
+        said = json.loads(answer.read())
+        connection.close()
+        if answer.status == 400:
+            self.assertRegex(said["error"]["message"], "of a oneOf hold|no text satisfies|beside (properties|an enum|propertyNames)|two values")
+            return
+        self.answered.append(seed)
+        for choice in said["choices"]:
+            if choice["finish_reason"] == "stop":
+                self.validate(choice["text"], schema)
+
+    @unittest.skipUnless(jsonschema, "the Python package jsonschema is not installed")
+    def test_random_pairs_of_alternatives(self):
+        type(self).answered = []
+        self.of_all_seeds(self.check_pair, 2 * SCHEMAS)
+        self.assertGreater(len(self.answered), SCHEMAS // 5)
+
     @unittest.skipUnless(jsonschema, "the Python package jsonschema is not installed")
     def test_random_schemas(self):
         self.of_all_seeds(lambda seed: self.check(Schemas(seed).whole(), PROMPTS[seed % len(PROMPTS)], temperature=(seed % 3) / 2, seed=seed))
@@ -343,6 +399,8 @@ class Structured(ServerCase):
             self.assertIsInstance(json.loads(self.ask("Hi", response_format={"type": "json_object"}, tokens=80, **more)["message"]["content"]), dict)
             self.assertIn(self.ask("Hi", guided_choice=["yes", "yesterday", "no"], **more)["message"]["content"], ("yes", "yesterday", "no"))
             self.assertRegex(self.ask("Hi", structured_outputs={"regex": "[a-f]+-\\d{3}"}, tokens=30, **more)["message"]["content"], r"\A[a-f]+-\d{3}\Z")
+        lines = self.ask("Hi", guided_regex="\n\n[a-z]{3}", tokens=30, **QUIET)["message"]["content"]
+        self.assertRegex(lines, r"\A\n\n[a-z]{3}\Z")
         answer = self.server.ask("/v1/completions", {"prompt": "1, 2,", "guided_regex": " \\d(, \\d){3}", "max_tokens": 40})["choices"][0]
         self.assertRegex(answer["text"], r"\A \d(, \d){3}\Z")
         self.assertEqual(answer["finish_reason"], "stop")

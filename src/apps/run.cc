@@ -46,7 +46,8 @@ struct RunArgs {
 struct Prompt {
   std::vector<int32_t> ids;
   engine::Thinking thinking = engine::Thinking::none;
-  bool raw = false;  // its continuation is printed as it is, tags of thinking included
+  bool raw = false;     // its continuation is printed as it is, tags of thinking included
+  bool closed = false;  // it ends in </think>
 };
 
 void refuse_two_prompts(const Cli& cli) {
@@ -101,7 +102,9 @@ Prompt read_prompt(const RunArgs& o, engine::LanguageModel& lm) {
     const std::string text = lm.render(*messages, {.think = think, .tools = tools ? &*tools : nullptr});
     if (think && !*think && !lm.has_think_switch())
       fmt::print(stderr, "note: --think off changes nothing: this model's chat template has no switch for thinking\n");
-    return {lm.tokenizer().encode(text, false), lm.thinking_after(text, think)};
+    return {.ids = lm.tokenizer().encode(text, false),
+            .thinking = lm.thinking_after(text, think),
+            .closed = engine::ends_in_closed_think(text)};
   }
   const auto text = prompt_text(o.model.ranks, o.prompt, o.file);
   if (!text)
@@ -171,7 +174,7 @@ int run_command(const RunArgs& o) {
   if (!speaks && !o.stop.empty())
     fail("--stop", {.what = "is text, and the model has no tokenizer", .got = printable(o.stop)});
   if (speaks) decoder.emplace(lm.tokenizer(), false);
-  engine::ReasoningSplitter splitter(prompt.thinking == engine::Thinking::open);
+  engine::ReasoningSplitter splitter(prompt.thinking == engine::Thinking::open, prompt.closed);
   std::string content, reasoning;
   std::vector<int64_t> steps;  // of recurrent depth, for each token
   engine::StopTexts stop(o.stop.empty() ? std::vector<std::string>{} : std::vector{o.stop});

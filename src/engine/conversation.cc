@@ -83,7 +83,7 @@ Answer Conversation::answer(const nlohmann::ordered_json& messages, const Answer
     on_prompt();
   };
   text::StreamDecoder decoder(model_.tokenizer(), false);
-  ReasoningSplitter splitter(thinking);
+  ReasoningSplitter splitter(thinking, ends_in_closed_think(prompt));
   const auto tell = [&](const ReasoningSplitter::Parts& parts) {
     answer.reasoning += parts.reasoning;
     answer.content += parts.content;

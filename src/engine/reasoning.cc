@@ -36,6 +36,7 @@ bool ReasoningSplitter::begin() {
   thinking_ = text.starts_with(kThinkBegin);
   answering_ = !thinking_;
   if (thinking_) held_.erase(0, first + kThinkBegin.size());
+  trim_ = trim_ || thinking_;
   return true;
 }
 
@@ -58,5 +59,7 @@ ReasoningSplitter::Parts ReasoningSplitter::finish() {
 bool ends_in_think(std::string_view prompt) {
   return prompt.substr(0, prompt.find_last_not_of(kThinkSpace) + 1).ends_with(kThinkBegin);
 }
+
+bool ends_in_closed_think(std::string_view prompt) { return prompt.ends_with(kThinkEnd); }
 
 }  // namespace braid::engine

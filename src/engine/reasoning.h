@@ -15,8 +15,9 @@ class ReasoningSplitter {
   struct Parts {
     std::string reasoning, content;
   };
-  // `thinking`: the prompt ended inside <think>.
-  explicit ReasoningSplitter(bool thinking) : thinking_(thinking) {}
+  // `thinking`: the prompt ended inside <think>. `closed`: it ended in </think>, and no form of the answer was
+  // demanded: its first newlines are those that the model writes behind the tag.
+  explicit ReasoningSplitter(bool thinking, bool closed = false) : thinking_(thinking), trim_(thinking || closed) {}
   Parts push(std::string_view text);
   Parts finish();
   bool thinking() const { return thinking_; }
@@ -27,7 +28,7 @@ class ReasoningSplitter {
   bool begin();
 
   bool thinking_;
-  bool trim_ = true;        // newlines at the beginning of a part belong to the tags
+  bool trim_;               // newlines at the beginning of a part belong to the tag before it
   bool answering_ = false;  // the answer has begun
   std::string held_;
 };
@@ -35,6 +36,9 @@ class ReasoningSplitter {
 // Does the prompt end in an open <think>, white space aside? In a message the tag would be followed by the rest of the
 // template.
 bool ends_in_think(std::string_view prompt);
+
+// Does it end in </think> itself?
+bool ends_in_closed_think(std::string_view prompt);
 
 using text::partial_tag;
 

@@ -9,8 +9,8 @@
 namespace braid::engine {
 namespace {
 
-ReasoningSplitter::Parts split(std::string_view text, bool thinking, size_t piece) {
-  ReasoningSplitter splitter(thinking);
+ReasoningSplitter::Parts split(std::string_view text, bool thinking, size_t piece, bool closed = false) {
+  ReasoningSplitter splitter(thinking, closed);
   ReasoningSplitter::Parts all;
   const auto add = [&all](const ReasoningSplitter::Parts& p) {
     all.reasoning += p.reasoning;
@@ -33,6 +33,8 @@ TEST(Reasoning, PartsWhereverTheTextIsCut) {
       {"why</think>so", true, "why", "so"},
       {"\n\nwhy\n</think>\n\nso\n", true, "why\n", "so\n"},
       {"so", false, "", "so"},
+      {"\n\nso", false, "", "\n\nso"},
+      {"<think>\nwhy</think>\nso", false, "why", "so"},
       {"<think>why</think>so", false, "why", "so"},
       {" \n<think>why</think>so", false, "why", "so"},
       {"a <think> is a tag</think>", false, "", "a <think> is a tag</think>"},
@@ -57,6 +59,16 @@ TEST(Reasoning, PartsWhereverTheTextIsCut) {
       EXPECT_EQ(parts.content, c.content) << c.text << " in pieces of " << piece;
     }
   }
+}
+
+// Behind the tag at the end of a prompt the model may write its newline.
+TEST(Reasoning, NewlinesBehindTheClosedTagOfAPromptAreItsOwn) {
+  for (size_t piece = 1; piece <= 5; ++piece) {
+    EXPECT_EQ(split("\n\nso\n", false, piece, true).content, "so\n");
+    EXPECT_EQ(split("\n<think>\nwhy</think>\nso", false, piece, true).reasoning, "why");
+  }
+  EXPECT_TRUE(ends_in_closed_think("<think></think>"));
+  EXPECT_FALSE(ends_in_closed_think("<think>\n\n</think>\n\n"));  // the newlines are there
 }
 
 TEST(Reasoning, OnlyWhatCouldBeATagIsHeldBack) {

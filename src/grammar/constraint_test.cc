@@ -144,14 +144,29 @@ TEST(Regex, Matches) {
       {"(a?){2,4}b", {"b", "aab", "aaaab"}, {"aaaaab"}},
       {"", {""}, {"a"}},
       {"a|^b$|", {"a", "b", ""}, {"ab"}},
-      {"x{,2}", {"x{,2}"}, {"xx"}}};
+      // An end of a line for JavaScript is none for Python.
+      {".", {"a", "\xe2\x80\xa7", "\xc2\x85"}, {"\n", "\r", "\xe2\x80\xa8", "\xe2\x80\xa9"}},
+      {"\\ud83d\\ude00", {"\xf0\x9f\x98\x80"}, {"", "\xf0\x9f\x98\x81"}},
+      {"[\\ud83d\\ude00-\\uD83D\\uDE02]", {"\xf0\x9f\x98\x82"}, {"\xf0\x9f\x98\x83"}},
+      {"x{2}{y}{,z}", {"xx{y}{,z}"}, {"xx"}}};
   for (const RegexCase& c : cases) {
     const auto constraint = regex_of(c.pattern);
     for (const char* text : c.allowed) EXPECT_TRUE(matches(constraint, text)) << c.pattern << "  " << text;
     for (const char* text : c.refused) EXPECT_FALSE(matches(constraint, text)) << c.pattern << "  " << text;
   }
-  for (const char* pattern : {"(", ")", "[a", "a**", "*", "a\\", "\\b", "(?=a)", "(?<!a)b", "\\1", "a{3,2}",
-                              "a{9999999}", "[b-a]", "a$b", "\xff"})
+  for (const char* pattern : {"(",         ")",
+                              "[a",        "a**",
+                              "*",         "a\\",
+                              "\\b",       "(?=a)",
+                              "(?<!a)b",   "\\1",
+                              "a{3,2}",    "a{9999999}",
+                              "[b-a]",     "a$b",
+                              "\xff",      "x{,2}",
+                              "x{,}",      "x{2}{3}",
+                              "x+?{2}",    "x{2}?+",
+                              "\\ud83d",   "\\ude00",
+                              "\\ud83dx",  "\\ud83d\\u0041",
+                              "[\\ud83d]", "\\ud83d\\ud83d"})
     EXPECT_THROW((void)regex_of(pattern), Error) << pattern;
   EXPECT_THROW((void)regex_of(std::string(100, '(') + std::string(100, ')')), Error);
 }
@@ -172,6 +187,26 @@ TEST(Regex, MatchesAsItsProgramDoes) {
   }
   int64_t few = 1000;
   EXPECT_FALSE(Regex::parse("((((a?)*)*)*)*b", "test").matches(std::string(200, 'a') + "b", few));
+}
+
+// Validators search: an alternative without an anchor may stand anywhere.
+TEST(Regex, SearchesAsAnotherMatcherDoes) {
+  std::mt19937 random(7);
+  for (const char* pattern : {"a+b", "^ab", "b$", "^ab$|ba", "a|^bb", "^(a|b){2}", "^$", "^a?$|bab", "(b|aa)$"}) {
+    const Regex regex = Regex::parse_search(pattern, "test");
+    const std::regex other(pattern);
+    int matched = 0;
+    for (int i = 0; i < 300; ++i) {
+      std::string text;
+      for (auto n = random() % 6; n > 0; --n) text += "ab "[random() % 3];
+      const bool want = std::regex_search(text, other);
+      matched += want;
+      int64_t steps = 100'000;
+      ASSERT_EQ(regex.matches(text, steps), want) << pattern << "  \"" << text << '"';
+    }
+    EXPECT_GT(matched, 5) << pattern;
+    EXPECT_LT(matched, 300) << pattern;
+  }
 }
 
 // States visited for a text; a search that tries again would take exponentially many.

@@ -184,13 +184,19 @@ class SchemaCompiler {
 
   StateId number_of(const Json& schema, bool integer, StateId next) {
     NumberBounds bounds{.integer = integer};
-    const auto read = [&](const char* key) -> std::optional<Decimal> {
+    bool exact = true;
+    // `inward`: what a bound that is no such number is rounded to. A multiple has to be one.
+    enum class Inward { none, up, down };
+    const auto read = [&](const char* key, Inward inward) -> std::optional<Decimal> {
       const Json* value = keyword_in(schema, key);
       if (!value) return std::nullopt;
-      const auto decimal = decimal_of(io::dumped(*value));
+      const std::string text = io::dumped(*value);
+      std::optional<Decimal> decimal = decimal_of(text);
+      exact = decimal.has_value();
+      if (!exact && inward != Inward::none) decimal = decimal_beyond(text, inward == Inward::up);
       if (!decimal)
         fail(where_, {.what = fmt::format("the keyword \"{}\" is not supported with this value", key),
-                      .got = io::dumped(*value),
+                      .got = text,
                       .expected = "at most 17 digits, 15 of them after the point"});
       return decimal;
     };
@@ -198,13 +204,13 @@ class SchemaCompiler {
       return static_cast<double>(a.digits) * std::pow(10.0, -a.scale) <
              static_cast<double>(b.digits) * std::pow(10.0, -b.scale);
     };
-    bounds.min = read("minimum");
-    bounds.max = read("maximum");
-    bounds.multiple = read("multipleOf");
-    if (const auto above = read("exclusiveMinimum"); above && !(bounds.min && less(*above, *bounds.min)))
-      bounds.min = above, bounds.min_exclusive = true;
-    if (const auto below = read("exclusiveMaximum"); below && !(bounds.max && less(*bounds.max, *below)))
-      bounds.max = below, bounds.max_exclusive = true;
+    bounds.min = read("minimum", Inward::up);
+    bounds.max = read("maximum", Inward::down);
+    bounds.multiple = read("multipleOf", Inward::none);
+    if (const auto above = read("exclusiveMinimum", Inward::up); above && !(bounds.min && less(*above, *bounds.min)))
+      bounds.min = above, bounds.min_exclusive = exact;  // one that was rounded is inside
+    if (const auto below = read("exclusiveMaximum", Inward::down); below && !(bounds.max && less(*bounds.max, *below)))
+      bounds.max = below, bounds.max_exclusive = exact;
     return number(b_, bounds, where_, next);
   }
 
@@ -331,7 +337,8 @@ class SchemaCompiler {
       refuse("minProperties", properties.empty() ? "above 1" : "above the number of required properties");
     if (!properties.empty() && max >= 0 && (more || max < std::ssize(properties)))
       refuse("maxProperties", "below the number of properties");
-    if (!properties.empty() && names) refuse("propertyNames", "beside properties");
+    if (!properties.empty() && names)
+      refuse(SchemaMerger::is_named_pattern(*names) ? "patternProperties" : "propertyNames", "beside properties");
     std::vector<std::string> known;
     known.reserve(properties.size());
     for (const Property& p : properties) known.push_back(p.name);

@@ -56,6 +56,17 @@ TEST(JsonSchema, Numbers) {
         {"9.99", "0.5", "19.99"}},
        {R"({"type": "number", "multipleOf": 0.3, "maximum": 1.2})", {"0.3", "-3", "1.2"}, {"0.1", "1", "1.5"}},
        {R"({"type": "integer", "multipleOf": 0.5})", {"7", "-2"}, {"0.5"}},
+       // Bounds that have too many digits are rounded inward: 0.1 + 0.2, the least of doubles, integers of 64 bits.
+       {R"({"type": "number", "minimum": 0, "maximum": 0.30000000000000004})", {"0.3", "0.30"}, {"0.300000000001"}},
+       {R"({"type": "number", "minimum": 0, "exclusiveMaximum": 0.30000000000000004})", {"0.3"}, {"0.31"}},
+       {R"({"type": "number", "minimum": 0.30000000000000004})", {"0.30000000000001", "1"}, {"0.3"}},
+       {R"({"type": "number", "exclusiveMinimum": -0.30000000000000004})", {"-0.3", "0"}, {"-0.30000000000001"}},
+       {R"({"type": "number", "maximum": -0.30000000000000004})", {"-0.30000000000001"}, {"-0.3"}},
+       {R"({"type": "number", "minimum": -5e-324, "maximum": 5e-324})", {"0"}, {"0.1", "-0.00000000000001"}},
+       {R"({"type": "integer", "minimum": -9223372036854775808, "maximum": 18446744073709551615})",
+        {"0", "999999999999999", "-999999999999999"},
+        {"1000000000000000"}},
+       {R"({"type": "number", "minimum": 0, "exclusiveMaximum": 1e300})", {"0.5", "999999999999999"}, {"1e9", "-1"}},
        {R"({"type": "integer", "multipleOf": 1.5})", {"3", "-6"}, {"1", "1.5"}}});
 }
 
@@ -215,6 +226,13 @@ TEST(JsonSchema, CombinedArraysAndLists) {
         {"[1]"}},
        {R"({"enum": ["a", "bb", "ä", 1, null], "minLength": 2})", {R"("bb")", "1", "null"}, {R"("a")", R"("ä")"}},
        {R"({"enum": ["a1", "b", "a22"], "pattern": "^a\\d{1,2}$"})", {R"("a1")", R"("a22")"}, {R"("b")"}},
+       // A pattern is searched for, as validators do, a format is the whole.
+       {R"({"enum": ["foo-1", "bar", "a foo", 5], "pattern": "^foo"})",
+        {R"("foo-1")", "5"},
+        {R"("bar")", R"("a foo")"}},
+       {R"({"enum": ["foo-1", "bar", "a foo"], "pattern": "o$|1"})", {R"("foo-1")", R"("a foo")"}, {R"("bar")"}},
+       {R"({"enum": ["1.5", "x1"], "pattern": "^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"})", {R"("1.5")"}, {R"("x1")"}},
+       {R"({"enum": ["2024-01-01x"], "anyOf": [{"format": "date"}, {"minLength": 11}]})", {R"("2024-01-01x")"}, {}},
        {R"({"enum": ["2024-01-01", "today"], "format": "date"})", {R"("2024-01-01")"}, {R"("today")"}},
        {R"({"enum": [1, 2.5, 7, 9, "x"], "exclusiveMinimum": 1, "maximum": 7, "multipleOf": 0.5})",
         {"2.5", "7", R"("x")"},
@@ -253,23 +271,44 @@ TEST(JsonSchema, AlternativesThatExcludeEachOther) {
        {R"({"oneOf": [{"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": false}, {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a", "b"]}]})",
         {R"({"a":1})", R"({"a":1,"b":1})"},
         {"{}"}},
+       // What one calls additional has other values there.
+       {R"({"oneOf": [{"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"], "additionalProperties": false}, {"type": "object", "additionalProperties": {"type": "integer"}}]})",
+        {R"({"x":"a"})", R"({"x":1})", R"({"y":1})", "{}"},
+        {R"({"y":"a"})"}},
+       // Values are compared with all that is said of their inside.
+       {R"({"oneOf": [{"enum": [{"x": 1}, [1, "a"], [1, 1], 5]}, {"type": "object", "properties": {"x": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/n"}]}}}, {"type": "array", "items": {"type": "integer"}, "uniqueItems": true, "maxItems": 1}], "$defs": {"n": {"minimum": 2, "type": "number"}}})",
+        {R"({"x":1})", R"({"x":2})", R"({"x":"a"})", R"([1,"a"])", "[1,1]", "5", "[7]"},
+        {R"({"x":1.5})", "[1,2]"}},
+       {R"({"oneOf": [{"enum": ["ab", "b"]}, {"type": "string", "pattern": "^[xy]"}]})",
+        {R"("ab")", R"("x")"},
+        {R"("a")"}},
        {R"({"oneOf": [{"type": "array", "items": {"type": "string"}}, {"type": "array", "items": {"type": "number"}}]})",
         {R"(["a"])", "[1,2]"},
         {"[]", R"(["a",1])"}}});
 }
 
 TEST(JsonSchema, RefusesAlternativesThatOverlap) {
-  for (const char* list :
-       {R"([{"type": "integer"}, {"type": "number"}])", R"([{"enum": [1, 2]}, {"enum": [2.0, 3]}])",
-        R"([{"type": "integer", "maximum": 5}, {"type": "number", "minimum": 5}])",
-        R"([{"type": "string"}, {"const": "a"}])",
-        R"([{"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"b": {}}}])",
-        R"([{"type": "object"}, {"type": "object", "properties": {"b": {}}, "required": ["b"]}])",
-        R"([{"type": "null"}, true])"}) {
+  for (
+      const char* list :
+      {R"([{"type": "integer"}, {"type": "number"}])", R"([{"enum": [1, 2]}, {"enum": [2.0, 3]}])",
+       R"([{"type": "integer", "maximum": 5}, {"type": "number", "minimum": 5}])",
+       R"([{"type": "string"}, {"const": "a"}])",
+       R"([{"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"b": {}}}])",
+       R"([{"type": "object"}, {"type": "object", "properties": {"b": {}}, "required": ["b"]}])",
+       R"([{"enum": [{"x": 1}, 2.5, [1]]}, {"type": "object", "properties": {}}])",
+       R"([{"enum": [{"x": 1}]}, {"type": "object", "properties": {"x": {"anyOf": [{"type": "null"}, {"minimum": 1}]}}}])",
+       R"([{"enum": [[1, "a"]]}, {"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "string"}}])",
+       R"([{"const": "ab"}, {"type": "string", "pattern": "b"}])",
+       // Keys that a pattern does not describe are allowed, though they are not written.
+       R"([{"type": "object", "patternProperties": {"^x": {"type": "integer"}}}, {"type": "object", "patternProperties": {"^y": {"type": "string"}}}])",
+       R"([{"type": "object", "patternProperties": {"^x": false}}, {"type": "object", "properties": {"t": {"type": "null"}}, "required": ["t"], "additionalProperties": false}])",
+       R"([{"const": {"a": "s"}}, {"type": "object", "patternProperties": {"^x": {"type": "integer"}}}])",
+       R"([{"type": "object", "propertyNames": {"pattern": "a"}}, {"type": "object", "propertyNames": {"maxLength": 2}}])",
+       R"([{"type": "null"}, true])"}) {
     const std::string schema = std::string(R"({"oneOf": )") + list + "}";
     const std::string inside =
-        R"({"title": "t", "type": ["integer", "number", "string", "object", "null"], "oneOf": )" + std::string(list) +
-        "}";
+        R"({"title": "t", "type": ["integer", "number", "string", "object", "array", "null"], "oneOf": )" +
+        std::string(list) + "}";
     for (const std::string& one : {schema, inside}) {
       const std::string error = support::error_of([&] { (void)schema_of(one); });
       EXPECT_NE(error.find("of a oneOf hold for the same values"), std::string::npos) << one << "\n" << error;
@@ -298,7 +337,10 @@ TEST(JsonSchema, ChecksWhatOnlyAReferenceLeadsTo) {
     EXPECT_NE(says(schema).find(part), std::string::npos) << schema.substr(0, 100) << "\n" << says(schema);
   expect_cases({{R"({"$ref": "#/x-defs/A", "x-defs": {"A": {"type": "array", "items": {"$ref": "#/x-defs/A"}}}})",
                  {"[[]]"},
-                 {"1"}}});
+                 {"1"}},
+                // As part of a URI.
+                {R"({"$ref": "#/$defs/L%5Bint%5d~1%7e0%", "$defs": {"L[int]/~%": {"type": "null"}}})", {"null"}, {"1"}},
+                {R"({"$ref": "#/$defs/a%20b", "$defs": {"a%20b": {"type": "null"}, "a b": true}})", {"null"}, {"1"}}});
 }
 
 // What a small schema can ask for is bounded, whichever way it grows.
@@ -351,7 +393,15 @@ TEST(JsonSchema, NamesWhatItDoesNotSupport) {
            {R"({"patternProperties": {"a": {}}, "additionalProperties": {}})", "\"patternProperties\" beside"},
            {R"({"patternProperties": {"a": {}}, "properties": {"b": {}}})", "\"patternProperties\" beside"},
            {R"({"patternProperties": {"a": {}}, "required": ["a"]})", "\"patternProperties\" beside"},
+           {R"({"patternProperties": {"a": {}}, "propertyNames": {"pattern": "b"}})", "\"patternProperties\" beside"},
+           {R"({"allOf": [{"patternProperties": {"a": {}}}, {"properties": {"b": {}}}]})",
+            "\"patternProperties\" beside"},
+           {R"({"allOf": [{"patternProperties": {"a": {}}}, {"patternProperties": {"b": {}}}]})",
+            "two values of the keyword \"patternProperties\""},
+           {R"({"type": "number", "minimum": 1e300})", "\"minimum\" is not supported with this value"},
+           {R"({"type": "number", "multipleOf": 0.30000000000000004})", "\"multipleOf\" is not supported"},
            {R"({"patternProperties": {"a": {"type": "odd"}}})", "/patternProperties/a/type"},
+           {R"({"enum": [1, {}], "patternProperties": {"a": {}}})", "\"patternProperties\" beside an enum"},
            {R"({"patternProperties": 5})", "/patternProperties"},
            {R"-({"patternProperties": {"(?=a)": {}}})-", "look-around"},
            {R"-({"type": "string", "pattern": "(?=a)"})-", "look-around"},

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -233,7 +234,10 @@ StateId magnitude(Builder& b, const NumberBounds& bounds, std::string_view where
 
 }  // namespace
 
-std::optional<Decimal> decimal_of(std::string_view text) {
+namespace {
+
+// As written, of any scale. nullopt: more than 18 digits, or no number.
+std::optional<Decimal> scaled_decimal(std::string_view text) {
   Decimal out;
   const bool minus = text.starts_with('-');
   if (minus) text.remove_prefix(1);
@@ -255,11 +259,37 @@ std::optional<Decimal> decimal_of(std::string_view text) {
       out.scale += point;
     }
   }
-  for (; out.scale > 0 && out.digits % 10 == 0; --out.scale) out.digits /= 10;
-  for (; out.scale < 0 && out.digits < power(kDigitCountMax - 1); ++out.scale) out.digits *= 10;
-  if (out.scale < 0 || out.scale > kScaleMax) return std::nullopt;
   if (minus) out.digits = -out.digits;
   return out;
+}
+
+}  // namespace
+
+std::optional<Decimal> decimal_of(std::string_view text) {
+  std::optional<Decimal> out = scaled_decimal(text);
+  if (!out) return std::nullopt;
+  for (; out->scale > 0 && out->digits % 10 == 0; --out->scale) out->digits /= 10;
+  for (; out->scale < 0 && std::abs(out->digits) < power(kDigitCountMax - 1); ++out->scale) out->digits *= 10;
+  if (out->scale < 0 || out->scale > kScaleMax) return std::nullopt;
+  return out;
+}
+
+std::optional<Decimal> decimal_beyond(std::string_view text, bool up) {
+  if (std::optional<Decimal> out = scaled_decimal(text); out && out->scale > kScaleMax) {
+    int64_t rest = 0;
+    for (; out->scale > kScaleMax; --out->scale) {
+      rest |= out->digits % 10;
+      out->digits /= 10;  // toward zero
+    }
+    if (rest != 0 && up == (text[0] != '-')) out->digits += up ? 1 : -1;
+    return out;
+  }
+  double value = 0;  // far from the limit, if it is beyond what has 18 digits
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const auto most = static_cast<double>(power(kDigitCount) - 1);
+  if (end != text.data() + text.size() || status != std::errc{} || std::abs(value) <= most || up != (value < 0))
+    return std::nullopt;
+  return Decimal{up ? 1 - power(kDigitCount) : power(kDigitCount) - 1, 0};
 }
 
 StateId number(Builder& b, const NumberBounds& bounds, std::string_view where, StateId next) {

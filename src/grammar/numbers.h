@@ -22,6 +22,10 @@ struct Decimal {
 // From the shortest text of a double, or of an integer. nullopt: more than 18 digits, or too small.
 std::optional<Decimal> decimal_of(std::string_view text);
 
+// The nearest that has no more than 15 digits after the point and at most 15 before it, from above (`up`) or from
+// below: of a bound, inward. nullopt: there is none.
+std::optional<Decimal> decimal_beyond(std::string_view text, bool up);
+
 struct NumberBounds {
   std::optional<Decimal> min{}, max{}, multiple{};
   bool min_exclusive = false, max_exclusive = false;

@@ -6,7 +6,9 @@
 #include <map>
 #include <string>
 
+#include "grammar/regex.h"
 #include "grammar/schema_values.h"
+#include "grammar/string_formats.h"
 #include "sys/error.h"
 
 namespace braid::grammar {
@@ -21,6 +23,9 @@ constexpr int64_t kStepsMax = 1'000'000;  // of comparisons: beyond, nothing is 
 enum class Overlap { none, unknown, some };
 
 Overlap worse(Overlap a, Overlap b) { return std::max(a, b); }
+
+Holds both(Holds a, Holds b) { return a == Holds::no || b == Holds::no ? Holds::no : a == Holds::unknown ? a : b; }
+Holds either(Holds a, Holds b) { return a == Holds::yes || b == Holds::yes ? Holds::yes : a == Holds::unknown ? a : b; }
 
 bool has_any(const Json& schema, std::initializer_list<const char*> keys) {
   return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return keyword_in(schema, key); });
@@ -43,8 +48,8 @@ bool only_integers(const Json& schema) {
 // Without a type its keywords tell which are written (json_schema.cc).
 bool writes(const Json& schema, const std::string& type) {
   if (keyword_in(schema, "type")) return allows(schema, type);
-  const bool object = has_any(schema, {"properties", "required", "additionalProperties", "propertyNames",
-                                       "minProperties", "maxProperties"}),
+  const bool object = has_any(schema, {"properties", "required", "additionalProperties", "patternProperties",
+                                       "propertyNames", "minProperties", "maxProperties"}),
              array = has_any(schema, {"items", "prefixItems", "minItems", "maxItems", "uniqueItems"}),
              string = has_any(schema, {"minLength", "maxLength", "pattern", "format"}),
              number = has_any(schema, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"});
@@ -129,14 +134,68 @@ class Comparison {
   Overlap of_listed(const Json& listed, const Json& other) {
     Overlap out = Overlap::none;
     const ValueSet others = keyword_in(other, "enum") ? value_set(other["enum"]) : ValueSet{};
+    known_ways_.clear();  // of schemas that are gone
     for (const Json& v : listed_values(listed, where_)) {
-      bool excluded = false, certain = true;
+      Holds held = Holds::yes;
       for (const auto& [key, operand] : other.items()) {
-        const Holds held = key != "enum" ? holds(v, key, operand) : others.contains(v) ? Holds::yes : Holds::no;
-        excluded = excluded || held == Holds::no;
-        certain = certain && held == Holds::yes;
+        if (held == Holds::no) break;
+        held = both(held, key != "enum" ? of_value(v, key, other) : others.contains(v) ? Holds::yes : Holds::no);
       }
-      if (!excluded) out = worse(out, certain ? Overlap::some : Overlap::unknown);
+      if (held != Holds::no) out = worse(out, held == Holds::yes ? Overlap::some : Overlap::unknown);
+    }
+    return out;
+  }
+  // A value under one keyword of a schema, its inside included. Patterns of keys hold: a value that only they could
+  // keep apart is one that both alternatives may allow.
+  Holds of_value(const Json& v, const std::string& key, const Json& schema) {
+    const Json& operand = schema[key];
+    Holds out = Holds::yes;
+    if (key == "properties" || key == "additionalProperties" || key == "patternProperties" || key == "propertyNames") {
+      const Json* named = keyword_in(schema, "properties");
+      const bool patterns = keyword_in(schema, "patternProperties") != nullptr;
+      if (!v.is_object() || key == "patternProperties") return out;
+      for (const auto& [name, inside] : v.items()) {
+        if (key == "properties" && operand.contains(name)) out = both(out, satisfies(inside, operand[name]));
+        if (key == "additionalProperties" && !patterns && !(named && named->contains(name)))
+          out = both(out, satisfies(inside, operand));
+        if (key == "propertyNames" && satisfies(name, operand) == Holds::no) out = Holds::no;
+      }
+      return out;
+    }
+    if (key == "items" || key == "prefixItems") {
+      const Json* prefix = keyword_in(schema, "prefixItems");
+      const size_t fixed = prefix ? prefix->size() : 0;
+      for (size_t i = 0; v.is_array() && i < v.size(); ++i) {
+        if ((i < fixed) == (key == "prefixItems")) out = both(out, satisfies(v[i], i < fixed ? operand[i] : operand));
+      }
+      return out;
+    }
+    if (key == "uniqueItems")
+      return !v.is_array() || operand == false || value_set(v).size() == v.size() ? Holds::yes : Holds::no;
+    return key == "pattern" && v.is_string() ? of_text(v, operand) : holds(v, key, operand);
+  }
+  // Validators take classes for more characters than expressions here do (grammar/regex.h), but not among these.
+  Holds of_text(const std::string& text, const std::string& pattern) {
+    auto at = searches_.find(pattern);
+    if (at == searches_.end())
+      at = searches_.emplace(pattern, Regex::parse_search(enforced_pattern(pattern), where_)).first;
+    if (at->second.matches(text, search_steps_)) return Holds::yes;
+    const bool plain = std::ranges::all_of(text, [](char ch) { return ch >= ' ' && ch <= '~'; });
+    return plain && search_steps_ > 0 ? Holds::no : Holds::unknown;
+  }
+  Holds satisfies(const Json& v, const Json& schema) {
+    if (schema.is_boolean()) return schema == true ? Holds::yes : Holds::no;
+    auto at = known_ways_.find(&schema);
+    if (at == known_ways_.end()) at = known_ways_.emplace(&schema, ways_of_(schema)).first;
+    if (!at->second) return Holds::unknown;
+    Holds out = Holds::no;
+    for (const Json& way : *at->second) {
+      if (!spend(way)) return Holds::unknown;
+      Holds held = way == false ? Holds::no : Holds::yes;
+      if (way.is_object()) {
+        for (const auto& item : way.items()) held = held == Holds::no ? held : both(held, of_value(v, item.key(), way));
+      }
+      out = either(out, held);
     }
     return out;
   }
@@ -177,19 +236,25 @@ class Comparison {
         for (const Json& name : *names) required[name] = true;
       }
       const Json* additional = keyword_in(schema, "additionalProperties");
-      closed = additional && *additional == false;
-      writes_more = additional ? !closed : !keyword_in(schema, "properties");
+      patterns = keyword_in(schema, "patternProperties") || keyword_in(schema, "propertyNames");
+      further = additional && !keyword_in(schema, "patternProperties") ? *additional : Json(true);
+      writes_more = patterns || (additional ? *additional != false : !keyword_in(schema, "properties"));
     }
     std::map<std::string, const Json*> properties{};
     std::map<std::string, bool> required{};
-    bool closed = false, writes_more = true;
+    Json further = true;  // of properties without a name here
+    bool patterns = false, writes_more = true;
 
     bool has(const std::string& name) const {
       const auto at = properties.find(name);
       return at != properties.end() && *at->second != false;
     }
     bool writes(const std::string& name) const { return has(name) || required.contains(name) || writes_more; }
-    bool allows(const std::string& name) const { return has(name) || (!closed && !properties.contains(name)); }
+    bool allows(const std::string& name) const { return inside(name) != false; }
+    const Json& inside(const std::string& name) const {
+      const auto at = properties.find(name);
+      return at != properties.end() ? *at->second : further;
+    }
   };
   Overlap of_objects(const Json& a, const Json& b, int depth, Json* repair) {
     const Object first(a), second(b);
@@ -201,17 +266,20 @@ class Comparison {
     }
     Overlap out = Overlap::some;
     std::string telling;  // tells them apart where it is written
-    for (const auto& [name, inside] : first.properties) {
-      const auto other = second.properties.find(name);
-      if (other == second.properties.end()) continue;
-      const Overlap here = of_schemas(*inside, *other->second, depth + 1);
+    std::map<std::string, bool> names = second.required;
+    names.insert(first.required.begin(), first.required.end());
+    for (const auto& [name, unused] : first.properties) names[name] = true;
+    for (const auto& [name, unused] : names) {
+      const Json &inside = first.inside(name), &other = second.inside(name);
+      if (other == true) continue;
+      const Overlap here = of_schemas(inside, other, depth + 1);
       const bool written = first.required.contains(name) || second.required.contains(name);
       if (here == Overlap::none && written) return Overlap::none;
-      if (here == Overlap::none && telling.empty() && *inside != false) telling = name;
+      if (here == Overlap::none && telling.empty() && inside != false && first.properties.contains(name))
+        telling = name;
       if (here == Overlap::unknown && written) out = Overlap::unknown;
     }
-    if (has_any(a, {"propertyNames"}) || has_any(b, {"propertyNames"})) out = Overlap::unknown;
-    if (!repair) return out;
+    if (!repair || first.patterns) return out;  // patterns stand beside no properties
     if (!telling.empty()) return (*repair)["required"].push_back(telling), Overlap::none;
     for (const auto& [name, unused] : second.required) {
       if (first.required.contains(name)) continue;
@@ -224,6 +292,9 @@ class Comparison {
   const WaysOf& ways_of_;
   std::string_view where_;
   int64_t steps_ = 0;
+  std::map<const Json*, std::optional<Ways>> known_ways_;
+  std::map<std::string, Regex> searches_;  // by their patterns
+  int64_t search_steps_ = kStepsMax;
 };
 
 void add(Json& all, const Json& repair) {

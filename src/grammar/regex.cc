@@ -45,7 +45,8 @@ CharSet class_of(char letter, bool in_negated) {
   return capital ? complement(set) : set;
 }
 
-const CharSet kNoNewline = {{0, '\n' - 1}, {'\n' + 1, kCharMax}};
+// For JavaScript \r and the separators end a line too, for others they are characters like any.
+const CharSet kNoNewline = {{0, '\n' - 1}, {'\n' + 1, '\r' - 1}, {'\r' + 1, 0x2027}, {0x202a, kCharMax}};
 
 int64_t product(int64_t a, int64_t b) {
   return a < 0 || b < 0 ? (a == 0 || b == 0 ? 0 : kUnbounded) : std::min(a * b, int64_t{1} << 40);
@@ -57,7 +58,8 @@ int64_t sum(int64_t a, int64_t b) { return a < 0 || b < 0 ? kUnbounded : std::mi
 class RegexParser {
  public:
   using Node = Regex::Node;
-  RegexParser(std::string_view text, std::string_view where) : text_(text), where_(where) {}
+  RegexParser(std::string_view text, std::string_view where, bool search)
+      : text_(text), where_(where), search_(search) {}
 
   Regex parse() {
     if (text_.size() > kPatternBytesMax)
@@ -92,15 +94,23 @@ class RegexParser {
   }
   int32_t sequence(int depth) {
     std::vector<int32_t> parts;
-    if (depth == 0) (void)take('^');
+    const bool outer = search_ && depth == 0, anchored = depth == 0 && take('^');
+    if (outer && !anchored) parts.push_back(anything());
+    bool ends = false;
     while (more() && text_[at_] != '|' && text_[at_] != ')') {
       if (text_[at_] == '$' && depth == 0 && (at_ + 1 == text_.size() || text_[at_ + 1] == '|')) {
         ++at_;
+        ends = true;
         break;
       }
       parts.push_back(quantified(atom(depth)));
     }
+    if (outer && !ends) parts.push_back(anything());
     return parts.size() == 1 ? parts[0] : add({.kind = Node::Kind::sequence, .children = std::move(parts)});
+  }
+  int32_t anything() {
+    const int32_t any = set({{0, kCharMax}});
+    return add({.kind = Node::Kind::repeat, .children = {any}});
   }
   int32_t quantified(int32_t body) {
     int64_t min = 0, max = kUnbounded;
@@ -111,7 +121,9 @@ class RegexParser {
     else if (!take('*') && !counts(min, max))
       return body;
     (void)take('?');  // lazy
-    if (more() && (text_[at_] == '*' || text_[at_] == '+' || text_[at_] == '?')) refuse("a repetition of a repetition");
+    int64_t further = 0, unused = 0;
+    if ((more() && (text_[at_] == '*' || text_[at_] == '+' || text_[at_] == '?')) || counts(further, unused))
+      refuse("a repetition of a repetition");
     return add({.kind = Node::Kind::repeat, .children = {body}, .min = min, .max = max});
   }
   bool number(int64_t& out) {
@@ -122,10 +134,15 @@ class RegexParser {
     at_ += static_cast<size_t>(end - begin);
     return true;
   }
-  // {m}, {m,} or {m,n}; other braces are literal.
+  // {m}, {m,} or {m,n}; other braces are literal, but for {,n}, which some validators take for counts.
   bool counts(int64_t& min, int64_t& max) {
     const size_t begin = at_;
     if (!take('{')) return false;
+    if (take(',')) {
+      (void)number(max);
+      if (take('}')) refuse("counts without the smaller one; expected {0,n},");
+      return at_ = begin, false;
+    }
     bool good = number(min);
     if (good && take(',')) {
       max = kUnbounded;
@@ -172,6 +189,17 @@ class RegexParser {
     at_ += digits;
     return {value, value};
   }
+  // After \u: four digits, or twice that for one character beyond them.
+  CharRange code_unit() {
+    const char32_t unit = hex(4).first;
+    if (unit < 0xd800 || unit > 0xdfff) return {unit, unit};
+    if (unit < 0xdc00 && text_.substr(at_).starts_with("\\u")) {
+      at_ += 2;
+      const char32_t low = hex(4).first, both = 0x10000 + ((unit - 0xd800) << 10U) + (low - 0xdc00);
+      if (low >= 0xdc00 && low <= 0xdfff) return {both, both};
+    }
+    refuse("half a surrogate pair");
+  }
   // After \p: {Name}, or the one letter of a category.
   CharSet property() {
     const size_t begin = at_;
@@ -209,7 +237,7 @@ class RegexParser {
       case 'x':
         return {hex(2)};
       case 'u':
-        return {hex(4)};
+        return {code_unit()};
       default:
         break;
     }
@@ -247,11 +275,17 @@ class RegexParser {
   }
 
   std::string_view text_, where_;
+  bool search_;
   size_t at_ = 0;
   Regex out_;
 };
 
-Regex Regex::parse(std::string_view pattern, std::string_view where) { return RegexParser(pattern, where).parse(); }
+Regex Regex::parse(std::string_view pattern, std::string_view where) {
+  return RegexParser(pattern, where, false).parse();
+}
+Regex Regex::parse_search(std::string_view pattern, std::string_view where) {
+  return RegexParser(pattern, where, true).parse();
+}
 
 StateId Regex::compile(Builder& b, Spelling spelling, StateId next) const {
   return compile(b, spelling, static_cast<int32_t>(nodes_.size()) - 1, next);

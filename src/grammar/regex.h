@@ -1,10 +1,12 @@
-// Regular expressions as programs. The subset: literals, `.` (any character but a newline), classes with ranges,
+// Regular expressions as programs. The subset: literals, `.` (any character but an end of a line), classes with ranges,
 // negation and \d \w \s, groups (capturing or not), `|`, ? * + {m} {m,} {m,n} (lazy forms mean the same), the escapes
 // \d \D \w \W \s \S \n \r \t \f \v \0 \xHH \uHHHH and escaped punctuation, \p{Lu} \P{L} for general categories of
 // Unicode. \d, \w and \s are ASCII, and what \D, \W and \S or a negated class leaves has none of Unicode's digits, word
-// characters or spaces: the texts match whatever a validator takes the classes for. The whole text has to match, so
-// anchors change nothing: ^ at the beginning and $ at the end of the expression or of an alternative are read over.
-// There is no backtracking, and bounded repetitions are counted, not unrolled: nested ones cost linear time.
+// characters or spaces: the texts match whatever a validator takes the classes for. So it is with \r, U+2028 and U+2029
+// for
+// `.`; \ud83d\ude00 is one character. The whole text has to match, so anchors change nothing: ^ at the beginning and $
+// at the end of the expression or of an alternative are read over. There is no backtracking, and bounded repetitions
+// are counted, not unrolled: nested ones cost linear time.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,6 +23,9 @@ class Regex {
  public:
   // Error, beginning with `where`, for what is not in the subset, nested too deeply or too long.
   static Regex parse(std::string_view pattern, std::string_view where);
+  // The same for texts that have a match somewhere, as validators look for it: but for its anchors, anything may stand
+  // around it.
+  static Regex parse_search(std::string_view pattern, std::string_view where);
   // A text of the expression, then `next`.
   StateId compile(Builder& b, Spelling spelling, StateId next) const;
 

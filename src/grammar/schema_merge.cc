@@ -19,7 +19,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kAlternativesMax = 256;
 constexpr int kMergesMax = 1000, kReferencesMax = 64;
-constexpr int64_t kCopiedMax = 500'000;  // values
+constexpr int64_t kCopiedMax = 500'000;                     // values
+constexpr const char* kNamedPattern = "patternProperties";  // marks what was made of them
 
 bool is_all_of(const Json& s) { return s.is_object() && s.size() == 1 && s.contains("allOf"); }
 
@@ -50,14 +51,15 @@ Json common_types(const Json& a, const Json& b) {
   return out;
 }
 
-// `properties` of both, and what additionalProperties of one says of those that only the other has.
-void merge_objects(Json& out, const Json& b) {
+// `properties` of both, and what additionalProperties of one says of those that only the other has. A schema with
+// `patterns` of keys, as there are in comparisons alone, may say something else of them.
+void merge_objects(Json& out, const Json& b, bool patterns, bool patterns_b) {
   const Json any = true, none = Json::object();
   const Json *given = keyword_in(b, "properties"), *restricted = keyword_in(b, "additionalProperties");
   if (!given && !restricted) return;
   const Json& second = given ? *given : none;
-  const Json further_a = out.value("additionalProperties", any);
-  const Json& further_b = restricted ? *restricted : any;
+  const Json further_a = patterns ? any : out.value("additionalProperties", any);
+  const Json& further_b = restricted && !patterns_b ? *restricted : any;
   Json first = Json::object();
   if (const auto at = out.find("properties"); at != out.end()) first = std::move(*at);
   std::unordered_map<std::string_view, const Json*> others;
@@ -117,6 +119,8 @@ Json SchemaMerger::merged(Json a, const Json& b) {
   if (a == true) return b;
   if (b == true) return a;
   Json out = std::move(a);
+  const bool patterns = keyword_in(out, "patternProperties") != nullptr,
+             patterns_b = keyword_in(b, "patternProperties") != nullptr;
   for (const auto& [key, value] : b.items()) {
     if (is_annotation(key) || key == "properties" || key == "additionalProperties" || key == "items" ||
         key == "prefixItems")
@@ -131,7 +135,11 @@ Json SchemaMerger::merged(Json a, const Json& b) {
     } else if (key == "required") {
       for (const Json& name : value) here.push_back(name);
     } else if (key == "propertyNames") {
+      if (here != value && is_named_pattern(here) && is_named_pattern(value))
+        fail(where_, {.what = "two values of the keyword \"patternProperties\" are combined, which is not supported"});
       here = all_of(here, value);
+    } else if (key == "patternProperties") {
+      continue;  // compared by their presence
     } else if (key.starts_with("min") || key == "exclusiveMinimum") {
       here = std::max(here, value);
     } else if (key.starts_with("max") || key == "exclusiveMaximum") {
@@ -152,9 +160,14 @@ Json SchemaMerger::merged(Json a, const Json& b) {
                     .got = printable(io::dumped(here), 60) + " and " + printable(io::dumped(value), 60)});
     }
   }
-  merge_objects(out, b);
+  merge_objects(out, b, patterns, patterns_b);
   merge_arrays(out, b);
   return out;
+}
+
+bool SchemaMerger::is_named_pattern(const Json& names) {
+  if (is_all_of(names)) return std::ranges::any_of(names["allOf"], is_named_pattern);
+  return names.is_object() && names.value("$comment", Json()) == kNamedPattern;
 }
 
 // patternProperties of one pattern, which all keys match then: propertyNames and additionalProperties say the same.
@@ -172,9 +185,16 @@ void SchemaMerger::name_pattern(Json& schema) const {
   for (const char* other : {"properties", "required"}) {
     if (schema.contains(other) && !schema[other].empty()) refuse("beside properties");
   }
+  const auto is_object = [](const Json& v) { return v.is_object(); };
+  const Json *listed = keyword_in(schema, "enum"), *one = keyword_in(schema, "const");
+  if ((listed && std::ranges::any_of(*listed, is_object)) || (one && is_object(*one)))
+    refuse("beside an enum or const of objects");
   if (schema.contains("additionalProperties") && schema["additionalProperties"] != false)
     refuse("beside additionalProperties that are not false");
-  const Json name = {{"type", "string"}, {"pattern", patterns.begin().key()}};
+  if (const Json* names = keyword_in(schema, "propertyNames");
+      names && names->is_object() && names->contains("pattern"))
+    refuse("beside propertyNames with a pattern");
+  const Json name = {{"type", "string"}, {"pattern", patterns.begin().key()}, {"$comment", kNamedPattern}};
   schema["propertyNames"] = schema.contains("propertyNames") ? all_of(schema["propertyNames"], name) : name;
   schema["additionalProperties"] = patterns.begin().value();
 }
@@ -199,14 +219,14 @@ std::vector<Json> SchemaMerger::alternatives(const Json& schema, int depth) {
   if (!schema.is_object()) return {schema};
   Json base = Json::object();
   std::vector<std::vector<Json>> factors;
-  const Json* one_of = nullptr;
+  bool one_of = false;
   for (const auto& [key, value] : schema.items()) {
     if (key == "$ref") {
       factors.push_back(alternatives(target(value), depth + 1));
     } else if (key == "allOf") {
       for (const Json& one : value) factors.push_back(alternatives(one, depth + 1));
-    } else if (key == "oneOf" && !any_of_) {
-      one_of = &value;
+    } else if (key == "oneOf" && !compares_) {
+      one_of = true;
     } else if (key == "anyOf" || key == "oneOf") {
       std::vector<Json> ways;
       for (const Json& one : value) {
@@ -218,23 +238,35 @@ std::vector<Json> SchemaMerger::alternatives(const Json& schema, int depth) {
       base[key] = value;
     }
   }
-  name_pattern(base);
+  if (const Json* keys = keyword_in(base, "patternProperties"); keys && (!compares_ || keys->empty()))
+    name_pattern(base);
   std::vector<Json> out{std::move(base)};
   for (const std::vector<Json>& factor : factors) out = product(std::move(out), factor);
-  return one_of ? one_of_them(out, *one_of, depth) : out;
+  return one_of ? one_of_them(out, schema, depth) : out;
 }
 
-// Alternatives of which one alone may hold, each beside all else that the schema says.
-std::vector<Json> SchemaMerger::one_of_them(const std::vector<Json>& others, const Json& list, int depth) {
-  std::vector<Ways> groups;
+// Alternatives of which one alone may hold, each beside all else that the schema says: `others`. What is written of
+// them may be less than what they allow, which is compared.
+std::vector<Json> SchemaMerger::one_of_them(const std::vector<Json>& others, const Json& schema, int depth) {
+  Json rest = Json::object();
+  for (const auto& [key, value] : schema.items()) {
+    if (key == "oneOf" || is_annotation(key)) continue;
+    charge(value);
+    rest[key] = value;
+  }
+  const WaysOf of = ways_of();
+  std::vector<Ways> groups, compared;
   size_t count = 0;
-  for (const Json& one : list) {
+  for (const Json& one : schema["oneOf"]) {
     for (const Json& way : others) charge(way);
     groups.push_back(product(others, alternatives(one, depth + 1)));
     count += groups.back().size();
     if (count > kAlternativesMax) fail(where_, {.what = "the schema combines too many others"});
+    charge(rest);
+    const Json whole = {{"allOf", Json::array({rest, one})}};
+    compared.push_back(of(whole).value_or(groups.back()));
   }
-  const std::vector<Json> further = exclusions(groups, ways_of(), where_);
+  const std::vector<Json> further = exclusions(compared, of, where_);
   std::vector<Json> out;
   for (size_t i = 0; i < groups.size(); ++i) {
     for (Json& way : groups[i]) out.push_back(further[i] == true ? std::move(way) : merged(std::move(way), further[i]));
@@ -246,7 +278,7 @@ std::vector<Json> SchemaMerger::one_of_them(const std::vector<Json>& others, con
 WaysOf SchemaMerger::ways_of() {
   if (!probe_) {
     probe_ = std::make_unique<SchemaMerger>(root_, where_);
-    probe_->any_of_ = true;
+    probe_->compares_ = true;
   }
   return [this](const Json& schema) -> std::optional<Ways> {
     try {

@@ -23,6 +23,8 @@ class SchemaMerger {
   // nor has it patternProperties: all its keys are those of the pattern then.
   // Error where that takes too much, or where keywords cannot be combined.
   std::vector<nlohmann::ordered_json> alternatives(const nlohmann::ordered_json& schema, int depth = 0);
+  // Whether propertyNames are what was made of patternProperties.
+  static bool is_named_pattern(const nlohmann::ordered_json& names);
   // The schemas of a oneOf with what keeps each from satisfying another (one_of.h); null: as they are.
   nlohmann::ordered_json exclusive(const nlohmann::ordered_json& list);
 
@@ -30,7 +32,7 @@ class SchemaMerger {
   void charge(const nlohmann::ordered_json& copied);
   nlohmann::ordered_json merged(nlohmann::ordered_json a, const nlohmann::ordered_json& b);
   Ways product(Ways all, const Ways& factor);
-  Ways one_of_them(const Ways& others, const nlohmann::ordered_json& list, int depth);
+  Ways one_of_them(const Ways& others, const nlohmann::ordered_json& schema, int depth);
   WaysOf ways_of();
   void name_pattern(nlohmann::ordered_json& schema) const;
 
@@ -38,7 +40,7 @@ class SchemaMerger {
   std::string_view where_;
   int merges_ = 0;
   int64_t copied_ = 0;
-  bool any_of_ = false;  // reads oneOf as anyOf
+  bool compares_ = false;  // what a schema allows, or more: reads oneOf as anyOf, and keeps patternProperties
   std::unique_ptr<SchemaMerger> probe_;
 };
 

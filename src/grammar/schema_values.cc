@@ -45,12 +45,10 @@ Holds holds_for_size(const Json& value, const std::string& keyword, const Json& 
   return Holds::unknown;
 }
 
-// Those that a pattern describes, of the strings. The work is bounded, and values it does not reach are not dropped in
-// silence.
-void keep_texts(std::vector<Json>& values, const std::string& pattern, std::string_view where) {
+// Those that an expression describes, of the strings. The work is bounded, and values it does not reach are not dropped
+// in silence.
+void keep_texts(std::vector<Json>& values, const Regex& regex, std::string_view where) {
   int64_t steps = 4'000'000;
-  if (pattern.empty()) return;
-  const Regex regex = Regex::parse(pattern, where);
   std::erase_if(values,
                 [&](const Json& v) { return v.is_string() && !regex.matches(v.get_ref<const std::string&>(), steps); });
   if (steps <= 0)
@@ -134,8 +132,13 @@ std::vector<Json> listed_values(const Json& schema, std::string_view where) {
     const std::string& key = item.key();
     const Json& operand = item.value();
     if (key == (one != schema.end() ? "const" : "enum")) continue;
-    if (key == "pattern" || key == "format") {
-      keep_texts(values, key == "format" ? format_pattern(operand, where) : enforced_pattern(operand), where);
+    if (key == "pattern") {
+      keep_texts(values, Regex::parse_search(enforced_pattern(operand), where), where);
+      continue;
+    }
+    if (key == "format") {
+      if (const std::string pattern = format_pattern(operand, where); !pattern.empty())
+        keep_texts(values, Regex::parse(pattern, where), where);
       continue;
     }
     std::erase_if(values, [&](const Json& v) {

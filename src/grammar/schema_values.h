@@ -27,9 +27,8 @@ bool has_type(const nlohmann::ordered_json& value, const std::string& type);
 enum class Holds { no, yes, unknown };
 Holds holds(const nlohmann::ordered_json& value, const std::string& keyword, const nlohmann::ordered_json& operand);
 
-// The values of enum and const for which the other keywords are known to hold; a pattern has to describe the whole
-// text, as where texts are written. Error, beginning with `where`, for a value that is an array or object beside
-// keywords for its inside.
+// The values of enum and const for which the other keywords are known to hold; a pattern is searched for in texts, as
+// validators do. Error, beginning with `where`, for a value that is an array or object beside keywords for its inside.
 std::vector<nlohmann::ordered_json> listed_values(const nlohmann::ordered_json& schema, std::string_view where);
 
 }  // namespace braid::grammar

@@ -47,7 +47,7 @@ constexpr Format kFormats[] = {
 
 // pydantic's pattern of a Decimal looks ahead; this one does not, and allows the usual ones of its texts.
 constexpr std::string_view kDecimalPattern = R"(^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$)",
-                           kDecimalInstead = R"([+-]?\d+(\.\d+)?)";
+                           kDecimalInstead = R"(^[+-]?\d+(\.\d+)?$)";
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include "io/schema_types.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -105,7 +106,23 @@ class Types {
 
 }  // namespace
 
-const ordered_json* schema_at(const ordered_json& root, const std::string& reference) {
+namespace {
+
+// A reference is part of a URI, in which characters may be written as % and two digits.
+std::string percent_decoded(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned value = 0;
+    const char* digits = text.data() + i + 1;
+    const bool coded =
+        text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, value, 16).ptr == digits + 2;
+    out += coded ? static_cast<char>(value) : text[i];
+    if (coded) i += 2;
+  }
+  return out;
+}
+
+const ordered_json* schema_at_pointer(const ordered_json& root, const std::string& reference) {
   if (!reference.starts_with('#') || (reference.size() > 1 && reference[1] != '/')) return nullptr;
   const ordered_json* at = &root;
   for (size_t begin = 2; begin <= reference.size();) {
@@ -126,6 +143,13 @@ const ordered_json* schema_at(const ordered_json& root, const std::string& refer
     begin = end + 1;
   }
   return at->is_object() || at->is_boolean() ? at : nullptr;
+}
+
+}  // namespace
+
+const ordered_json* schema_at(const ordered_json& root, const std::string& reference) {
+  const ordered_json* as_written = schema_at_pointer(root, reference);
+  return as_written ? as_written : schema_at_pointer(root, percent_decoded(reference));
 }
 
 ParameterForm parameter_form(const ordered_json& parameters, const std::string& name) {

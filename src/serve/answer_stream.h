@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "serve/reply.h"
+#include "serve/worker.h"
 
 namespace braid::serve {
 
@@ -18,5 +19,14 @@ class AnswerStream {
   virtual std::string finish(const std::vector<const Outcome*>& outcomes) = 0;
   virtual std::string fail(int status, const std::string& type, const std::string& message) = 0;
 };
+
+// What has come of an answer, with what came together with its error, and its end.
+inline std::string told(AnswerStream& form, size_t i, const Reply::News& news, const Outcome& outcome) {
+  std::string out = form.news(i, news);
+  if (!news.done) return out;
+  if (outcome.error.empty()) return out + form.end(i, outcome);
+  const bool stopping = outcome.error == kStopping;
+  return out + form.fail(stopping ? 503 : 500, stopping ? "unavailable_error" : "server_error", outcome.error);
+}
 
 }  // namespace braid::serve

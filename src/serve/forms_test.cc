@@ -362,6 +362,48 @@ TEST_F(Forms, StrictToolsHaveTheirArgumentsEnforced) {
 }
 
 // Thinking as each surface asks for it, as the prompt shows it, and its budget.
+// The template ends in <think></think>: a newline behind it is the model's, but where a form is demanded.
+TEST_F(Forms, NewlinesOfAFormAreItsOwn) {
+  const ordered_json quiet = {{"reasoning_effort", "none"}};
+  EXPECT_TRUE(chat(chat_body(quiet)).work.follows_think);
+  EXPECT_FALSE(chat(chat_body(with(quiet, {{"guided_regex", "\n\n[a-z]{3}"}}))).work.follows_think);
+  EXPECT_FALSE(chat(chat_body()).work.follows_think);
+}
+
+TEST_F(Forms, ReasoningItemsWithoutTextSayNothing) {
+  const auto item = [](const char* text) {
+    return ordered_json{{"type", "reasoning"}, {"summary", {{{"type", "summary_text"}, {"text", text}}}}};
+  };
+  const ordered_json empty = {{"type", "reasoning"}, {"summary", ordered_json::array()}, {"encrypted_content", "x"}},
+                     hi = {{"role", "user"}, {"content", "Hi"}}, yes = {{"role", "assistant"}, {"content", "Yes"}};
+  const auto said = [&](const ordered_json& items) { return prompt(responses({{"input", items}}).asked); };
+  EXPECT_EQ(said({hi, item("a"), empty, item("b"), empty, yes, hi}), said({hi, item("a"), item("b"), yes, hi}));
+  EXPECT_EQ(said({hi, empty, yes, hi}), said({hi, yes, hi}));
+  EXPECT_EQ(said({hi, empty}), said(ordered_json::array({hi})));
+}
+
+// Text that comes together with an error is shown before it.
+TEST_F(Forms, WhatCameBeforeAnErrorIsTold) {
+  const Reply::News news{.text = {"", "Hello"}, .admitted = true, .started = true, .done = true};
+  Outcome outcome;
+  outcome.error = "broken";
+  const auto in_order = [&](AnswerStream& form, const std::vector<std::string>& parts) {
+    const std::string all = form.begin() + told(form, 0, news, outcome);
+    size_t at = 0;
+    for (const std::string& part : parts) {
+      const size_t here = all.find(part, at);
+      ASSERT_NE(here, std::string::npos) << part << " in\n" << all;
+      at = here + part.size();
+    }
+  };
+  const ordered_json streams = {{"stream", true}};
+  in_order(*messages_stream(messages(streams)),
+           {"message_start", "content_block_start", "Hello", "event: error", "broken"});
+  in_order(*responses_stream(responses(streams), model_),
+           {"response.created", "Hello", "response.output_item.done", "response.failed", "broken"});
+  in_order(*chat_stream(chat(chat_body(streams)), model_), {"Hello", "broken", "[DONE]"});
+}
+
 TEST_F(Forms, ThinkingIsWhatThePromptSays) {
   const auto thinks = [&](const Asked& asked) {
     const std::string text = prompt(asked);
@@ -376,6 +418,11 @@ TEST_F(Forms, ThinkingIsWhatThePromptSays) {
   EXPECT_FALSE(thinks(chat(chat_body({{"reasoning_effort", "none"}}))));
   EXPECT_FALSE(thinks(chat(chat_body({{"reasoning_effort", "high"}, {"chat_template_kwargs", kwargs_off}}))));
   EXPECT_TRUE(thinks(chat(chat_body({{"reasoning_effort", "none"}, {"chat_template_kwargs", kwargs_on}}))));
+  const ordered_json effort_none = {{"reasoning_effort", "none"}}, effort_high = {{"reasoning_effort", "high"}};
+  EXPECT_FALSE(thinks(chat(chat_body({{"chat_template_kwargs", effort_none}}))));
+  EXPECT_FALSE(thinks(chat(chat_body({{"reasoning_effort", "high"}, {"chat_template_kwargs", effort_none}}))));
+  EXPECT_TRUE(thinks(chat(chat_body({{"reasoning_effort", "none"}, {"chat_template_kwargs", effort_high}}))));
+  EXPECT_FALSE(thinks(chat(chat_body({{"chat_template_kwargs", with(effort_high, kwargs_off)}}))));
   EXPECT_TRUE(thinks(responses({{"reasoning", {{"effort", "low"}}}}).asked));
   EXPECT_FALSE(thinks(responses({{"reasoning", {{"effort", "none"}}}}).asked));
   EXPECT_TRUE(thinks(responses({{"reasoning", {{"effort", "none"}}}, {"chat_template_kwargs", kwargs_on}}).asked));

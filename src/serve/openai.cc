@@ -121,6 +121,8 @@ Rendering rendering_of(const Fields& f) {
   if (const auto given = f.boolean("enable_thinking")) out.think = given;
   if (const ordered_json* variables = f.find("chat_template_kwargs")) {
     if (!variables->is_object()) refuse("'chat_template_kwargs' is not an object", "chat_template_kwargs");
+    const ordered_json* effort = Fields(*variables).find("reasoning_effort");  // the template's own words, or none
+    if (effort && effort->is_string()) out.think = *effort != "none";
     if (const auto given = Fields(*variables).boolean("enable_thinking")) out.think = given;
     out.nonempty = Fields(*variables).boolean("force_nonempty_content").value_or(out.nonempty);
     for (const char* own : {"messages", "tools", "add_generation_prompt"}) {
@@ -225,6 +227,7 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
   limit_tokens(asked, tokens.value_or(older.value_or(kTokensMax)), model);
   limit_thinking(f, asked, model, defaults);
   constrain(asked, json, model);
+  asked.work.follows_think = engine::ends_in_closed_think(prompt) && !asked.work.request.generate.constraint;
   asked.work.request.marks = engine::marks_of(model, messages, options, asked.work.request.prompt);
   return asked;
 }

@@ -46,9 +46,11 @@ class Turns {
     if (type == "reasoning") {
       const bool full = item.contains("content") && item["content"].is_array() && !item["content"].empty();
       const ordered_json parts = full ? item["content"] : item.value("summary", ordered_json::array());
+      const std::string text = text_of_item(parts);
+      if (text.empty()) return;  // encrypted, or left out
       ordered_json& turn = assistant();
       const std::string before = turn.value("reasoning_content", "");
-      turn["reasoning_content"] = before + (before.empty() ? "" : "\n") + text_of_item(parts);
+      turn["reasoning_content"] = before + (before.empty() ? "" : "\n") + text;
     } else if (type == "function_call") {
       ordered_json& calls = assistant()["tool_calls"];
       calls.push_back({{"id", word(item, "call_id")},

@@ -366,14 +366,9 @@ struct Streaming {
     constexpr auto kLook = 500ms;  // for a client that has left
     const auto updates = answers.wait(std::clamp(silence_max - silent(), 0ms, kLook));
     for (const auto& [i, news] : updates) {
-      if (news.done && !answers.outcome(i).error.empty()) {
-        failed = true;
-        const bool stopping = answers.outcome(i).error == kStopping;
-        return out + form->fail(stopping ? 503 : 500, stopping ? "unavailable_error" : "server_error",
-                                answers.outcome(i).error);
-      }
-      out += form->news(i, news);
-      if (news.done) out += form->end(i, answers.outcome(i));
+      out += told(*form, i, news, answers.outcome(i));
+      failed = news.done && !answers.outcome(i).error.empty();
+      if (failed) return out;
     }
     if (answers.done()) return out + form->finish(answers.outcomes());
     // A client that has closed its end may still read. Whether it does, this shows: it is answered by a reset if not.

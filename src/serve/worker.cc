@@ -22,7 +22,7 @@ class AnswerText {
   AnswerText(engine::LanguageModel& model, const Work& work)
       : model_(model),
         decoder_(model.tokenizer(), false),
-        splitter_(work.request.generate.thinking == engine::Thinking::open),
+        splitter_(work.request.generate.thinking == engine::Thinking::open, work.follows_think),
         stops_(work.stops, work.stops_shown),
         splits_(work.splits_thinking),
         tokens_min_(work.request.generate.tokens_min) {}

@@ -21,6 +21,7 @@ constexpr const char* kStopping = "the server is stopping";  // the error of req
 struct Work {
   engine::Request request{};    // its callbacks are the worker's
   bool splits_thinking = true;  // false: the text is a continuation as it is
+  bool follows_think = false;   // first newlines are those behind the </think> of the prompt (engine/reasoning.h)
   bool progress = false;        // report how much of the prompt is read
   std::vector<std::string> stops{};
   bool stops_shown = false;  // a stop text, or one of generate.stop_ids, is part of the answer
