@@ -55,9 +55,10 @@ std::string dump(const Config& c) {
   if (c.mtp) add(c.mtp->layers);
   if (c.rope) {
     const RopeOptions& o = c.rope->options;
-    text += fmt::format("rope {} {} {} {} {} {} {} {}\n", c.rope->dim, c.rope->adjacent, o.theta,
-                        static_cast<int>(o.scaling), o.factor, o.low_freq_factor, o.high_freq_factor,
-                        o.original_max_position_embeddings);
+    text += fmt::format("rope {} {} {} {} {} {} {} {} {} {} {} {} {}\n", c.rope->dim, c.rope->adjacent,
+                        c.rope->positions_max, o.theta, static_cast<int>(o.scaling), o.factor, o.low_freq_factor,
+                        o.high_freq_factor, o.original_max_position_embeddings, o.beta_fast, o.beta_slow, o.truncate,
+                        o.attention_factor);
   }
   text += fmt::format("{} {} {} {} {} {}\n", c.dropout.embedding, c.dropout.residual, c.dropout.attention,
                       fmt::join(c.eos, ","), c.bos.value_or(-1), c.padding.value_or(-1));
@@ -171,6 +172,16 @@ std::vector<Case> cases() {
                            {"original_max_position_embeddings", 64},
                            {"rope_theta", 5e5},
                            {"rope_type", "llama3"}}}};
+  const Object yarn = {{"rope_parameters",
+                        {{"factor", 4.0},
+                         {"original_max_position_embeddings", 64},
+                         {"beta_fast", 16.0},
+                         {"beta_slow", 2.0},
+                         {"truncate", true},
+                         {"mscale", 1.5},
+                         {"mscale_all_dim", 0.5},
+                         {"rope_theta", 5e5},
+                         {"rope_type", "yarn"}}}};
   const std::vector<Object> hybrids = {{{"mamba_hidden_act", "gelu"}},
                                        {{"mlp_hidden_act", "silu"}},
                                        {{"use_bias", true}, {"mamba_proj_bias", false}},
@@ -189,6 +200,7 @@ std::vector<Case> cases() {
   legacy.insert("/norm_eps");  // the same as layer_norm_epsilon
   return {
       {"llama", with(with(dense("llama"), kDense), llama3), {}, {kSlidingTypes, {{"partial_rotary_factor", 0.5}}}},
+      {"llama with yarn", with(with(dense("llama"), kDense), yarn), {}, {}},
       {"qwen3",
        with(with(dense("qwen3"), kDense), qwen),
        windows,
