@@ -151,6 +151,17 @@ const Object kDense = {{"attention_bias", false},
 const Object kWindows = {{"use_sliding_window", true}, {"sliding_window", 16}, {"max_window_layers", 1}};
 const Object kSlidingTypes = {{"layer_types", {"full_attention", "sliding_attention"}}};
 
+const Object kYarn = {{"rope_parameters",
+                       {{"factor", 4.0},
+                        {"original_max_position_embeddings", 64},
+                        {"beta_fast", 16.0},
+                        {"beta_slow", 2.0},
+                        {"truncate", true},
+                        {"mscale", 1.5},
+                        {"mscale_all_dim", 0.5},
+                        {"rope_theta", 5e5},
+                        {"rope_type", "yarn"}}}};
+
 std::vector<Case> cases() {
   const Object qwen = {{"use_sliding_window", false},
                        {"sliding_window", nullptr},
@@ -172,16 +183,6 @@ std::vector<Case> cases() {
                            {"original_max_position_embeddings", 64},
                            {"rope_theta", 5e5},
                            {"rope_type", "llama3"}}}};
-  const Object yarn = {{"rope_parameters",
-                        {{"factor", 4.0},
-                         {"original_max_position_embeddings", 64},
-                         {"beta_fast", 16.0},
-                         {"beta_slow", 2.0},
-                         {"truncate", true},
-                         {"mscale", 1.5},
-                         {"mscale_all_dim", 0.5},
-                         {"rope_theta", 5e5},
-                         {"rope_type", "yarn"}}}};
   const std::vector<Object> hybrids = {{{"mamba_hidden_act", "gelu"}},
                                        {{"mlp_hidden_act", "silu"}},
                                        {{"use_bias", true}, {"mamba_proj_bias", false}},
@@ -200,7 +201,7 @@ std::vector<Case> cases() {
   legacy.insert("/norm_eps");  // the same as layer_norm_epsilon
   return {
       {"llama", with(with(dense("llama"), kDense), llama3), {}, {kSlidingTypes, {{"partial_rotary_factor", 0.5}}}},
-      {"llama with yarn", with(with(dense("llama"), kDense), yarn), {}, {}},
+      {"llama with yarn", with(with(dense("llama"), kDense), kYarn), {}, {}},
       {"qwen3",
        with(with(dense("qwen3"), kDense), qwen),
        windows,

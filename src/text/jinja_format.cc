@@ -177,6 +177,13 @@ std::string format_value(const Value& v, std::string_view specification) {
 
 }  // namespace
 
+// After a percent sign.
+static void check_number(char type, const Value& value) {
+  if (!value.is_number()) raise_type(fmt::format("%{} format: a number is required, not {}", type, type_name(value)));
+  if (value.is(Kind::real) && (type == 'x' || type == 'X' || type == 'o'))
+    raise_type(fmt::format("%{} format: an integer is required, not float", type));
+}
+
 std::string format_percent(const std::string& format, const Value& values) {
   const bool several = values.is(Shape::tuple);
   size_t used = 0;
@@ -230,10 +237,7 @@ std::string format_percent(const std::string& format, const Value& values) {
       if (spec.align == '\0') spec.align = '>';
       out += text(type == 's' ? to_text(value) : to_repr(value), spec);
     } else if (std::string_view("diuxXoeEfFgG").find(type) != std::string_view::npos) {
-      if (!value.is_number())
-        raise_type(fmt::format("%{} format: a number is required, not {}", type, type_name(value)));
-      if (value.is(Kind::real) && (type == 'x' || type == 'X' || type == 'o'))
-        raise_type(fmt::format("%{} format: an integer is required, not float", type));
+      check_number(type, value);
       spec.type = type == 'u' || type == 'i' ? 'd' : type;
       const bool truncates = spec.type == 'd' && value.is(Kind::real);
       if (truncates && !std::isfinite(value.real())) raise_type("cannot convert float infinity or NaN to integer");
