@@ -82,7 +82,8 @@ io::Json first_layers(const io::Json& json, int64_t layers) {
   if (config.loop) fail("--layers", {.what = "layers of a loop cannot be cut", .got = config.family});
   const auto n = static_cast<size_t>(layers);
   Value value = json.raw();
-  for (const char* key : {"hybrid_override_pattern", "layers_block_type", "block_configs"}) cut(value, key, n);
+  for (const char* key : {"hybrid_override_pattern", "layers_block_type", "block_configs", "layer_types"})
+    cut(value, key, n);
   // There may be one width per layer, or one per dense layer.
   if (const auto widths = json.get({"intermediate_size"}); widths && widths->is_array()) {
     const std::string pattern = config.pattern().substr(0, n);
@@ -113,7 +114,8 @@ std::string config_text(const io::Json& json, Spelling spelling) {
   drop_quantisation(value);
   // A list of blocks has no older spelling, and no other family has two.
   if (!read_config(json).family.starts_with("nemotron_h") || json.get({"block_configs"})) return text_of(value);
-  const auto pattern = read_pattern(json, {"layers_block_type", "hybrid_override_pattern"}, "block_configs");
+  const auto pattern = read_layer_pattern(json);
+  value.erase("layer_types");  // the same list by its other name
   spell_pattern(value, pattern, "hybrid_override_pattern", "layers_block_type", spelling);
   spell_pattern(value,
                 read_pattern(json, {"mtp_layers_block_type", "mtp_hybrid_override_pattern"}, "mtp_block_configs"),
@@ -124,6 +126,8 @@ std::string config_text(const io::Json& json, Spelling spelling) {
     else
       rename(value, released, today);
   }
+  if (json.get({"n_routed_experts"})) value.erase("num_local_experts");  // the first name counts
+  rename(value, "num_local_experts", "n_routed_experts");
   value.erase("num_hidden_layers");  // today the list implies it
   if (spelling == Spelling::released) value["num_hidden_layers"] = pattern->size();
   // llama.cpp's converter reads the epsilon under a second name only.

@@ -55,9 +55,10 @@ std::string dump(const Config& c) {
   if (c.mtp) add(c.mtp->layers);
   if (c.rope) {
     const RopeOptions& o = c.rope->options;
-    text += fmt::format("rope {} {} {} {} {} {} {} {}\n", c.rope->dim, c.rope->adjacent, o.theta,
-                        static_cast<int>(o.scaling), o.factor, o.low_freq_factor, o.high_freq_factor,
-                        o.original_max_position_embeddings);
+    text += fmt::format("rope {} {} {} {} {} {} {} {} {} {} {} {} {}\n", c.rope->dim, c.rope->adjacent,
+                        c.rope->positions_max, o.theta, static_cast<int>(o.scaling), o.factor, o.low_freq_factor,
+                        o.high_freq_factor, o.original_max_position_embeddings, o.beta_fast, o.beta_slow, o.truncate,
+                        o.attention_factor);
   }
   text += fmt::format("{} {} {} {} {} {}\n", c.dropout.embedding, c.dropout.residual, c.dropout.attention,
                       fmt::join(c.eos, ","), c.bos.value_or(-1), c.padding.value_or(-1));
@@ -150,6 +151,17 @@ const Object kDense = {{"attention_bias", false},
 const Object kWindows = {{"use_sliding_window", true}, {"sliding_window", 16}, {"max_window_layers", 1}};
 const Object kSlidingTypes = {{"layer_types", {"full_attention", "sliding_attention"}}};
 
+const Object kYarn = {{"rope_parameters",
+                       {{"factor", 4.0},
+                        {"original_max_position_embeddings", 64},
+                        {"beta_fast", 16.0},
+                        {"beta_slow", 2.0},
+                        {"truncate", true},
+                        {"mscale", 1.5},
+                        {"mscale_all_dim", 0.5},
+                        {"rope_theta", 5e5},
+                        {"rope_type", "yarn"}}}};
+
 std::vector<Case> cases() {
   const Object qwen = {{"use_sliding_window", false},
                        {"sliding_window", nullptr},
@@ -189,6 +201,7 @@ std::vector<Case> cases() {
   legacy.insert("/norm_eps");  // the same as layer_norm_epsilon
   return {
       {"llama", with(with(dense("llama"), kDense), llama3), {}, {kSlidingTypes, {{"partial_rotary_factor", 0.5}}}},
+      {"llama with yarn", with(with(dense("llama"), kDense), kYarn), {}, {}},
       {"qwen3",
        with(with(dense("qwen3"), kDense), qwen),
        windows,

@@ -1,8 +1,10 @@
 // Config files in every spelling, read into the one description that the rest of the code uses.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "models/config_file.h"
 #include "models/family.h"
 
 #include "support/models.h"
@@ -56,6 +58,23 @@ TEST(NemotronH, OlderSpellingsMeanTheSame) {
   Object names = hybrid();
   names["layers_block_type"] = {"linear_attention", "moe", "full_attention", "mlp"};
   EXPECT_EQ(describe(read(names)), describe(read(hybrid())));
+}
+
+// Of transformers' attribute_map.
+TEST(NemotronH, OtherNamesOfKeys) {
+  Object other = hybrid();
+  other["layer_types"] = other["layers_block_type"];
+  other["num_local_experts"] = other["n_routed_experts"];
+  other.erase("layers_block_type");
+  other.erase("n_routed_experts");
+  EXPECT_EQ(describe(read(other)), describe(read(hybrid())));
+  const io::Json json = io::Json::parse(other.dump(), "config.json");
+  for (const Spelling spelling : {Spelling::released, Spelling::transformers}) {
+    const Object spelled = Object::parse(config_text(json, spelling));
+    EXPECT_EQ(describe(read(spelled)), describe(read(hybrid())));
+    EXPECT_FALSE(spelled.contains("layer_types") || spelled.contains("num_local_experts"));
+  }
+  EXPECT_EQ(read_config(first_layers(json, 2)).pattern(), "ME");
 }
 
 TEST(NemotronH, LettersMayComeInAnyOrder) {
@@ -266,8 +285,42 @@ TEST(Llama, RopeInItsForms) {
   c["partial_rotary_factor"] = 0.5;
   EXPECT_NE(refusal(c).find("partial_rotary_factor is not supported"), std::string::npos) << refusal(c);
   c.erase("partial_rotary_factor");
-  c["rope_scaling"] = {{"rope_type", "yarn"}};
-  EXPECT_NE(refusal(c).find("yarn"), std::string::npos);
+  c["rope_scaling"] = {{"rope_type", "longrope"}};
+  EXPECT_NE(refusal(c).find("longrope"), std::string::npos);
+}
+
+TEST(Llama, YarnAndDynamicRope) {
+  const auto rope = [](const Object& scaling) {
+    Object c = dense("qwen3");
+    c["rope_scaling"] = scaling;
+    return *read(c).rope;
+  };
+  const auto usual = rope({{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 64}});
+  EXPECT_EQ(usual.options.scaling, RopeScaling::yarn);
+  EXPECT_EQ(usual.options.original_max_position_embeddings, 64);
+  EXPECT_NEAR(usual.options.attention_factor, 0.1 * std::log(4) + 1, 1e-12);
+  // The length is the model's where nothing says it, and then the factor is that of the lengths.
+  const auto bare = rope({{"type", "yarn"}, {"original_max_position_embeddings", 32}, {"truncate", false}});
+  EXPECT_EQ(bare.options.factor, 4);
+  EXPECT_FALSE(bare.options.truncate);
+  EXPECT_EQ(rope({{"type", "yarn"}, {"factor", 2}}).options.original_max_position_embeddings, 128);
+  const auto scaled = rope({{"rope_type", "yarn"}, {"factor", 4}, {"mscale", 2}, {"mscale_all_dim", 0.5}});
+  EXPECT_NEAR(scaled.options.attention_factor, (0.2 * std::log(4) + 1) / (0.05 * std::log(4) + 1), 1e-12);
+  EXPECT_EQ(rope({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 0.5}}).options.attention_factor, 0.5);
+
+  const auto dynamic = rope({{"rope_type", "dynamic"}, {"factor", 2}});
+  EXPECT_EQ(dynamic.options.scaling, RopeScaling::none);
+  EXPECT_EQ(dynamic.positions_max, 128);
+  nn::RopeTable table(dynamic);
+  table.ensure(128);
+  EXPECT_NE(error_of([&] { table.ensure(129); }).find("[rope] a sequence is longer than dynamic RoPE"),
+            std::string::npos);
+}
+
+TEST(Llama, ReluIsAnActivation) {
+  Object c = dense("llama");
+  c["hidden_act"] = "relu";
+  EXPECT_EQ(part<nn::MlpSpec>(read(c), 0, 1).act, Act::relu);
 }
 
 TEST(Llama, HeadWidthIsItsOwn) {

@@ -142,8 +142,38 @@ void need_absent(const io::Json& json, std::initializer_list<std::string_view> k
   }
 }
 
+namespace {
+
+constexpr io::NumberRange kPositive{1e-6, 1e12};
+constexpr const char* kOriginal = "original_max_position_embeddings";
+
+void read_yarn(const io::Json& json, const io::Json& inner, RopeOptions& o) {
+  const auto longest = json.number_of({"max_position_embeddings"}, kPositive);
+  const auto outer = json.number_of({kOriginal}, kPositive);  // transformers prefers it
+  const auto original = outer ? outer : inner.number_of({kOriginal}, kPositive);
+  if (!original && !longest) inner.need({kOriginal});
+  o.scaling = RopeScaling::yarn;
+  o.original_max_position_embeddings = original ? *original : *longest;
+  if (!inner.get({"factor"}) && longest) o.factor = *longest / o.original_max_position_embeddings;
+  const auto or_usual = [&](const char* key, double usual) {
+    const double value = number_or(inner, {key}, {0, 1e12}, usual);
+    return value > 0 ? value : usual;
+  };
+  o.beta_fast = or_usual("beta_fast", 32);
+  o.beta_slow = or_usual("beta_slow", 1);
+  o.truncate = bool_or(inner, {"truncate"}, true);
+  if (o.theta <= 1) inner.refuse("has a base that YaRN cannot scale", "rope_theta above 1");
+  const double scale = number_or(inner, {"mscale"}, {0, 1e6}, 0),
+               all = number_or(inner, {"mscale_all_dim"}, {0, 1e6}, 0);
+  const double usual = scale > 0 && all > 0
+                           ? yarn_attention_factor(o.factor, scale) / yarn_attention_factor(o.factor, all)
+                           : yarn_attention_factor(o.factor);
+  o.attention_factor = number_or(inner, {"attention_factor"}, {1e-6, 1e6}, usual);
+}
+
+}  // namespace
+
 nn::RopeSpec read_rope(const io::Json& json, int64_t head_dim, std::optional<double> partial) {
-  constexpr io::NumberRange kPositive{1e-6, 1e12};
   // transformers 5 has everything in rope_parameters; older versions have the base next to rope_scaling.
   const auto params = json.get({"rope_parameters", "rope_scaling"});
   const io::Json& inner = params ? *params : json;
@@ -165,6 +195,10 @@ nn::RopeSpec read_rope(const io::Json& json, int64_t head_dim, std::optional<dou
   RopeOptions& o = rope.options;
   o.theta = number_or(inner, {"rope_theta"}, kPositive, number_or(json, {"rope_theta"}, kPositive, 10000.0));
   if (type == "default") return rope;
+  if (type == "dynamic") {  // the usual frequencies, up to where the length of a sequence begins to change them
+    rope.positions_max = need_int(json, {"max_position_embeddings", "n_positions"}, Ranges::positions);
+    return rope;
+  }
   o.factor = number_or(inner, {"factor"}, kPositive, 1.0);
   if (type == "linear") {
     o.scaling = RopeScaling::linear;
@@ -172,9 +206,11 @@ nn::RopeSpec read_rope(const io::Json& json, int64_t head_dim, std::optional<dou
     o.scaling = RopeScaling::llama3;
     o.low_freq_factor = number_or(inner, {"low_freq_factor"}, kPositive, 1.0);
     o.high_freq_factor = number_or(inner, {"high_freq_factor"}, kPositive, 4.0);
-    o.original_max_position_embeddings = inner.need({"original_max_position_embeddings"}).as_number(kPositive);
+    o.original_max_position_embeddings = inner.need({kOriginal}).as_number(kPositive);
+  } else if (type == "yarn") {
+    read_yarn(json, inner, o);
   } else {
-    inner.need({"rope_type", "type"}).refuse("unknown RoPE scaling", "default, linear or llama3");
+    inner.need({"rope_type", "type"}).refuse("unknown RoPE scaling", "default, linear, llama3, yarn or dynamic");
   }
   return rope;
 }
@@ -186,7 +222,8 @@ Act read_act(const io::Json& json, io::Keys keys, Act otherwise) {
   if (*name == "silu" || *name == "swish") return Act::silu;
   if (*name == "gelu_new" || *name == "gelu_pytorch_tanh") return Act::gelu_tanh;
   if (*name == "gelu") return Act::gelu;
-  json.need(keys).refuse("unknown activation", "relu2, silu, gelu or gelu_new");
+  if (*name == "relu") return Act::relu;
+  json.need(keys).refuse("unknown activation", "relu2, relu, silu, gelu or gelu_new");
 }
 
 void need_act(const io::Json& json, io::Keys keys, Act only, const std::string& name) {

@@ -17,7 +17,9 @@
 namespace braid::models {
 
 std::vector<float> gguf_factors(const io::Gguf& file, const io::GgufTensor& tensor) {
-  const io::GgufTensor* scale = file.find(tensor.name.substr(0, tensor.name.rfind('.')) + ".scale");
+  constexpr std::string_view kWeight = ".weight";  // a bias has none: that of its matrix has the name it would have
+  if (!tensor.name.ends_with(kWeight)) return {};
+  const io::GgufTensor* scale = file.find(tensor.name.substr(0, tensor.name.size() - kWeight.size()) + ".scale");
   if (!scale) return {};
   const int64_t count = scale->shape.count(), parts = tensor.shape.rank == 3 ? tensor.shape[0] : 1;
   if (scale->type->type != GgmlType::f32 || (count != 1 && count != parts))

@@ -9,6 +9,7 @@
 #include "math/ggml_blocks.h"
 #include "models/family.h"
 #include "models/gguf.h"
+#include "models/gguf_metadata.h"
 #include "sys/error.h"
 
 namespace braid::models {
@@ -253,7 +254,8 @@ class MetadataReader {
 
   double rope_base() const { return file_.number_of(name("rope.freq_base")).value_or(10000.0); }
 
-  // Files have the divisor of each frequency; the numbers of config.json that give those are found by search.
+  // Files have the divisor of each frequency. The numbers of config.json that give those are in keys of our own, or
+  // found by search.
   nlohmann::json llama3_scaling(const io::GgufTensor& tensor) const {
     const int64_t count = tensor.shape.count();
     if (tensor.type->type != GgmlType::f32 || count > Ranges::head_dim.max)
@@ -262,29 +264,56 @@ class MetadataReader {
                            .expected = fmt::format("F32, at most {}", Ranges::head_dim.max)});
     std::vector<float> divisors(static_cast<size_t>(count));
     decode_ggml(GgmlType::f32, tensor.bytes.data(), divisors);
-    const double factor = static_cast<double>(*std::ranges::max_element(divisors));
-    constexpr double kLow = 1, kHigh = 4;  // of every released model
-    const auto divisor = [&](double original, size_t i) {
-      const double base = std::pow(rope_base(), -static_cast<double>(i) / static_cast<double>(count));
-      return base / rope_frequency({.theta = rope_base(),
-                                    .scaling = RopeScaling::llama3,
-                                    .factor = factor,
-                                    .low_freq_factor = kLow,
-                                    .high_freq_factor = kHigh,
-                                    .original_max_position_embeddings = original},
-                                   base);
+    RopeOptions o{.theta = rope_base(), .scaling = RopeScaling::llama3};
+    const auto fits = [&] {
+      for (size_t i = 0; i < divisors.size(); ++i) {
+        const auto pair = static_cast<int64_t>(i);
+        const double ratio = rope_frequency({.theta = o.theta}, pair, count) / rope_frequency(o, pair, count);
+        if (!(std::abs(ratio / static_cast<double>(divisors[i]) - 1) <= 1e-4)) return false;
+      }
+      return true;
     };
-    for (double original = 16; original <= 1 << 24; original *= 2) {
-      size_t same = 0;
-      while (same < divisors.size() &&
-             std::abs(divisor(original, same) / static_cast<double>(divisors[same]) - 1) <= 1e-4)
-        ++same;
-      if (same == divisors.size())
-        return {{"rope_type", "llama3"},   {"rope_theta", rope_base()}, {"factor", factor},
-                {"low_freq_factor", kLow}, {"high_freq_factor", kHigh}, {"original_max_position_embeddings", original}};
+    const auto numbers = [&]() -> nlohmann::json {
+      return {{"rope_type", "llama3"},
+              {"rope_theta", o.theta},
+              {"factor", o.factor},
+              {"low_freq_factor", o.low_freq_factor},
+              {"high_freq_factor", o.high_freq_factor},
+              {"original_max_position_embeddings", o.original_max_position_embeddings}};
+    };
+    if (const auto factor = file_.number_of(kLlama3Factor)) {
+      o.factor = *factor;
+      o.low_freq_factor = file_.number_of(kLlama3Low).value_or(o.low_freq_factor);
+      o.high_freq_factor = file_.number_of(kLlama3High).value_or(o.high_freq_factor);
+      o.original_max_position_embeddings = file_.number_of(kLlama3Original).value_or(0);
+      if (fits()) return numbers();
+    }
+    o.factor = static_cast<double>(*std::ranges::max_element(divisors));
+    o.low_freq_factor = 1, o.high_freq_factor = 4;  // of every released model
+    for (double& original = o.original_max_position_embeddings = 16; original <= 1 << 24; original *= 2) {
+      if (fits()) return numbers();
     }
     fail(file_.where(), {.what = "rope_freqs.weight does not match llama3's RoPE scaling",
                          .got = fmt::format("{:g} to {:g}", divisors.front(), divisors.back())});
+  }
+
+  // llama.cpp multiplies attn_factor by 1 + 0.1 ln(factor).
+  nlohmann::json yarn_scaling() const {
+    const auto number = [&](const char* key, double usual) { return file_.number_of(name(key)).value_or(usual); };
+    const double factor = number("rope.scaling.factor", 1.0);
+    const int64_t longest = file_.need_int(name("context_length")),
+                  original = file_.int_of(name("rope.scaling.original_context_length")).value_or(longest);
+    if (number("rope.scaling.yarn_ext_factor", 1.0) != 1 || !(factor >= 1))
+      fail(file_.where(), {.what = name("rope.scaling.yarn_ext_factor") + " or the factor of YaRN is not supported",
+                           .expected = "1, and a factor of 1 or more"});
+    return {{"rope_type", "yarn"},
+            {"rope_theta", rope_base()},
+            {"factor", factor},
+            {"beta_fast", number("rope.scaling.yarn_beta_fast", 32)},
+            {"beta_slow", number("rope.scaling.yarn_beta_slow", 1)},
+            {"attention_factor", yarn_attention_factor(factor) * number("rope.scaling.attn_factor", 1.0) *
+                                     number("rope.scaling.yarn_attn_factor", 1.0)},
+            {"original_max_position_embeddings", original}};
   }
 
   void add_common(nlohmann::json& config) const {
@@ -297,10 +326,12 @@ class MetadataReader {
       config["rope_scaling"] = {{"rope_type", "linear"},
                                 {"rope_theta", rope_base()},
                                 {"factor", file_.number_of(name("rope.scaling.factor")).value_or(1.0)}};
+    } else if (scaling == "yarn") {
+      config["rope_scaling"] = yarn_scaling();
     } else if (scaling != "none") {
       fail(file_.where(), {.what = name("rope.scaling.type") + " is not known",
                            .got = printable(scaling),
-                           .expected = "none or linear"});
+                           .expected = "none, linear or yarn"});
     }
     if (const io::GgufTensor* divisors = file_.find("rope_freqs.weight"))
       config["rope_scaling"] = llama3_scaling(*divisors);

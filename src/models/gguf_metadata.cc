@@ -110,6 +110,11 @@ class MetadataWriter {
     const bool llama3 = rope.scaling == RopeScaling::llama3;
     if (llama3 && architecture() != std::string_view("llama") && architecture() != std::string_view("deci"))
       refuse("RoPE scaled as Llama 3 does");
+    const double original = rope.original_max_position_embeddings;
+    if (rope.scaling == RopeScaling::yarn && (!rope.truncate || rope.factor < 1))
+      refuse(rope.truncate ? "YaRN with a factor below 1" : "YaRN without truncate");
+    if (rope.scaling == RopeScaling::yarn && (original != std::floor(original) || original > 1e9))
+      refuse("YaRN of a length that is not a whole number");
     if (llama3 && rope.low_freq_factor >= rope.high_freq_factor) refuse("a low_freq_factor above high_freq_factor");
     if (!blocks_of<LinearSpec>(config_).empty() && config_.family != "nemotron-nas") refuse("linear layers");
     for (const nn::MlpSpec* m : mlps_) {
@@ -205,9 +210,25 @@ class MetadataWriter {
     const nn::RopeSpec& rope = *config_.rope;
     add("rope.dimension_count", u32(rope.dim));
     add("rope.freq_base", static_cast<float>(rope.options.theta));
-    if (rope.options.scaling != RopeScaling::linear) return;
-    add("rope.scaling.type", std::string("linear"));
-    add("rope.scaling.factor", static_cast<float>(rope.options.factor));
+    const RopeOptions& o = rope.options;
+    if (o.scaling == RopeScaling::none) return;
+    const auto number = [](double value) { return static_cast<float>(value); };
+    if (o.scaling == RopeScaling::llama3) {  // llama.cpp reads a tensor; what it was made of is for our own reader
+      fields_.emplace_back(kLlama3Factor, number(o.factor));
+      fields_.emplace_back(kLlama3Low, number(o.low_freq_factor));
+      fields_.emplace_back(kLlama3High, number(o.high_freq_factor));
+      fields_.emplace_back(kLlama3Original, number(o.original_max_position_embeddings));
+      return;
+    }
+    const bool yarn = o.scaling == RopeScaling::yarn;
+    add("rope.scaling.type", std::string(yarn ? "yarn" : "linear"));
+    add("rope.scaling.factor", number(o.factor));
+    if (!yarn) return;
+    add("rope.scaling.original_context_length", u32(std::llround(o.original_max_position_embeddings)));
+    // It multiplies its own factor, which grows with the logarithm, by this one.
+    add("rope.scaling.attn_factor", number(o.attention_factor / (1 + 0.1 * std::log(o.factor))));
+    add("rope.scaling.yarn_beta_fast", number(o.beta_fast));
+    add("rope.scaling.yarn_beta_slow", number(o.beta_slow));
   }
 
   void add_mamba() {
@@ -274,8 +295,9 @@ std::vector<float> rope_divisors(const nn::RopeSpec& rope) {
   if (o.scaling != RopeScaling::llama3) return {};
   std::vector<float> divisors;
   for (int64_t i = 0; i < rope.dim / 2; ++i) {
-    const double base = std::pow(o.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.dim));
-    divisors.push_back(static_cast<float>(base / rope_frequency(o, base)));
+    const RopeOptions unscaled{.theta = o.theta};
+    divisors.push_back(
+        static_cast<float>(rope_frequency(unscaled, i, rope.dim / 2) / rope_frequency(o, i, rope.dim / 2)));
   }
   return divisors;
 }

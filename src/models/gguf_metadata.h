@@ -16,6 +16,12 @@ std::string gguf_architecture(const Config& config, const std::string& where);
 // Why llama.cpp cannot read the model's prediction block, to follow "it has"; empty if it can, or if there is none.
 std::string prediction_misfit(const Config& config);
 
+// Our own keys: the numbers of llama3's scaling from which the divisors of rope_freqs.weight were made.
+inline constexpr const char *kLlama3Factor = "braid.rope.llama3.factor",
+                            *kLlama3Low = "braid.rope.llama3.low_freq_factor",
+                            *kLlama3High = "braid.rope.llama3.high_freq_factor",
+                            *kLlama3Original = "braid.rope.llama3.original_context_length";
+
 // Frequency divisors of llama3's RoPE scaling: files have the numbers, not the rule. Else empty.
 std::vector<float> rope_divisors(const nn::RopeSpec& rope);
 

@@ -110,13 +110,21 @@ void add_rope(Facts& facts, const std::optional<nn::RopeSpec>& rope) {
   facts.add("rope_theta", o.theta);
   facts.add("rope_type", o.scaling == RopeScaling::none     ? "default"
                          : o.scaling == RopeScaling::linear ? "linear"
-                                                            : "llama3");
+                         : o.scaling == RopeScaling::llama3 ? "llama3"
+                                                            : "yarn");
   if (o.scaling == RopeScaling::none) return;
   facts.add("rope factor", o.factor);
   if (o.scaling == RopeScaling::linear) return;
-  facts.add("low_freq_factor", o.low_freq_factor);
-  facts.add("high_freq_factor", o.high_freq_factor);
   facts.add("original_max_position_embeddings", o.original_max_position_embeddings);
+  if (o.scaling == RopeScaling::llama3) {
+    facts.add("low_freq_factor", o.low_freq_factor);
+    facts.add("high_freq_factor", o.high_freq_factor);
+    return;
+  }
+  facts.add("beta_fast", o.beta_fast);
+  facts.add("beta_slow", o.beta_slow);
+  facts.add("truncate", o.truncate);
+  facts.add("attention_factor", o.attention_factor);
 }
 
 std::vector<Fact> facts_of(const Config& c, bool mtp) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <set>
@@ -14,19 +13,13 @@
 #include "math/blocks.h"
 #include "models/compressed_weight.h"
 #include "models/family.h"
+#include "models/folder_config.h"
 #include "models/gguf.h"
 #include "models/quant_check.h"
 #include "sys/error.h"
 
 namespace braid::models {
 namespace {
-
-// Spellings in files of a prefix that family files spell as in the first column.
-constexpr std::array<std::array<const char*, 5>, 3> kPrefixes = {{
-    {"backbone.", "model.", "language_model.backbone.", "language_model.model.", nullptr},
-    {"model.", "language_model.model.", nullptr, nullptr, nullptr},
-    {"transformer.", "", nullptr, nullptr, nullptr},
-}};
 
 const std::string kPacked = "_packed";  // what compressed-tensors adds to the name of a matrix
 
@@ -80,7 +73,7 @@ class FileSource final : public nn::ParamSource {
   }
 
   Param first(const nn::ParamRequest& r) override {
-    if (const Found packed = find(r.name + kPacked); packed.view && !r.transposed && r.shape.rank == 2) {
+    if (const StoredAs packed = find(r.name + kPacked); packed.view && !r.transposed && r.shape.rank == 2) {
       const std::string name = packed.name.substr(0, packed.name.size() - kPacked.size());
       Param p = r.param(compressed_weight(store_, weights_, where_, name, r.rows(), r.cols()));
       p.name = name;
@@ -133,25 +126,10 @@ class FileSource final : public nn::ParamSource {
     return dense_weight(values);
   }
 
-  struct Found {
-    const View* view = nullptr;  // null: there is no such tensor
-    std::string name{};          // as the files spell it
-  };
-  Found find(const std::string& name) const {
-    Found found = look_for(name);
+  StoredAs find(const std::string& name) const {
+    StoredAs found = find_stored(weights_, name);
     if (found.view) asked_.insert(found.name);
     return found;
-  }
-  Found look_for(const std::string& name) const {
-    if (const View* view = weights_.find(name)) return {view, name};
-    for (const auto& spellings : kPrefixes) {
-      if (!name.starts_with(spellings[0])) continue;
-      for (size_t i = 1; i < spellings.size() && spellings[i]; ++i) {
-        std::string other = spellings[i] + name.substr(std::string_view(spellings[0]).size());
-        if (const View* view = weights_.find(other)) return {view, std::move(other)};
-      }
-    }
-    return {};
   }
 
   const View& need(const std::string& name) const {
@@ -243,7 +221,7 @@ Config load_config(const io::ModelPath& path) {
     check_gguf_tensors(file, config);
     return config;
   }
-  const io::Json json = io::Json::read(path.folder / "config.json");
+  const io::Json json = folder_config(path);
   Config config = read_config(json);
   const auto read = [&](const io::Json& quantisation) {
     check_quantisation(quantisation);

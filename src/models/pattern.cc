@@ -45,4 +45,8 @@ std::optional<std::string> read_pattern(const io::Json& json, io::Keys keys, con
   return letters;
 }
 
+std::optional<std::string> read_layer_pattern(const io::Json& json) {
+  return read_pattern(json, {"layers_block_type", "hybrid_override_pattern", "layer_types"}, "block_configs");
+}
+
 }  // namespace braid::models

@@ -12,4 +12,7 @@ namespace braid::models {
 // for an unknown letter or name, an empty list, or more than 1024 layers.
 std::optional<std::string> read_pattern(const io::Json& json, io::Keys keys, const char* blocks_key);
 
+// Those of the layers. layer_types is transformers' other name of layers_block_type.
+std::optional<std::string> read_layer_pattern(const io::Json& json);
+
 }  // namespace braid::models

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "models/folder_config.h"
 #include "models/gguf.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
@@ -173,7 +174,7 @@ ConfigSource find_config(std::string_view argument) {
   }
   const io::ModelPath found = find_or_name_shapes(argument);
   if (found.is_gguf()) return {found.name, gguf_config(io::Gguf(found.weights)), found};
-  return {found.name, io::Json::read(found.folder / "config.json"), found};
+  return {found.name, folder_config(found), found};
 }
 
 }  // namespace braid::models

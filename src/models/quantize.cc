@@ -15,6 +15,7 @@
 #include "math/blocks.h"
 #include "models/config_file.h"
 #include "models/experts_apart.h"
+#include "models/folder_config.h"
 #include "models/load.h"
 #include "models/quant_metadata.h"
 #include "models/quant_plan.h"
@@ -60,7 +61,7 @@ class Quantizer {
         options_(options),
         where_(printable(model.name)),
         config_(load_config(model)),
-        json_(io::Json::read(model.folder / "config.json")),
+        json_(folder_config(model)),
         files_(model.weights),
         folder_(open_apart(model, config_)) {
     for (const PlannedMatrix& matrix : quant_plan(config_, recipe_)) plan(matrix);

@@ -7,6 +7,7 @@
 #include "io/safetensors_write.h"
 #include "models/adapter_file.h"
 #include "models/config_file.h"
+#include "models/folder_config.h"
 #include "sys/mapped_file.h"
 
 namespace braid::models {
@@ -43,8 +44,7 @@ void write_others(const MasterWeights& masters, const fs::path& origin, const fs
     io::write_text_file(folder / kAdapterConfig,
                         adapter_config_text(masters.adapter_spec(), adapters->sites(), fs::absolute(origin).string()));
   } else {
-    io::write_text_file(folder / "config.json",
-                        config_text(io::Json::read(origin / "config.json"), masters.products()));
+    io::write_text_file(folder / "config.json", config_text(folder_config(origin), masters.products()));
   }
   copy_companions(origin, folder);
 }

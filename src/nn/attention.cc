@@ -11,10 +11,15 @@
 #include "nn/context_parallel.h"
 #include "nn/ops.h"
 #include "nn/ring_attention.h"
+#include "sys/error.h"
 
 namespace braid::nn {
 
 void RopeTable::ensure(int64_t positions) {
+  if (spec_.positions_max > 0 && positions > spec_.positions_max)
+    fail("rope", {.what = "a sequence is longer than dynamic RoPE scaling is supported for",
+                  .got = fmt::format("{} tokens", positions),
+                  .expected = fmt::format("at most {} (max_position_embeddings)", spec_.positions_max)});
   if (positions <= positions_) return;
   constexpr int64_t kFirst = 256;
   positions_ = std::max({positions, 2 * positions_, kFirst});

@@ -15,6 +15,8 @@ namespace braid::nn {
 struct RopeSpec {
   int64_t dim = 0;        // rotated channels of a head
   bool adjacent = false;  // pairs of neighbouring channels
+  // Positions up to which the frequencies hold, 0 for any: those of `dynamic` change in longer sequences.
+  int64_t positions_max = 0;
   RopeOptions options{};
 };
 

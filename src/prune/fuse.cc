@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "io/atomic_file.h"
+#include "models/folder_config.h"
 #include "models/load.h"
 #include "prune/config_edit.h"
 #include "prune/cut_model.h"
@@ -173,7 +174,7 @@ FuseReport fuse_model(const io::ModelPath& model, const std::filesystem::path& o
   }
   small.layers = std::move(layers);
   report.layers_after = std::ssize(small.layers);
-  const std::string text = small_config_text(io::Json::read(model.folder / "config.json"), small, keep.layers);
+  const std::string text = small_config_text(models::folder_config(model), small, keep.layers);
   WeightStore none;
   CutSource source(*folder.source, layouts, keep, none);
   source.replace(fuser.values());

@@ -8,6 +8,7 @@
 
 #include "io/atomic_file.h"
 #include "io/model_path.h"
+#include "models/folder_config.h"
 #include "models/load.h"
 #include "prune/config_edit.h"
 #include "prune/measure.h"
@@ -169,7 +170,7 @@ SliceReport slice_model(const io::ModelPath& nested, const std::string& budget, 
   report.cost = CostModel(config, report.budget.layers).of(sizes);
   const Keep keep = keep_of(config, layouts, report.budget);
   const Config small = resized(config, sizes, keep.layers);
-  const std::string text = small_config_text(io::Json::read(nested.folder / "config.json"), small, keep.layers);
+  const std::string text = small_config_text(models::folder_config(nested), small, keep.layers);
   WeightStore none;
   CutSource source(*folder.source, layouts, keep, none);
   report.whole = write_small(nested, small, source, stacks_experts(layouts), text, out,

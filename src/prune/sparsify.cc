@@ -13,6 +13,7 @@
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
 #include "models/config_file.h"
+#include "models/folder_config.h"
 #include "models/load.h"
 #include "models/save.h"
 #include "prune/cut_model.h"
@@ -114,7 +115,7 @@ class Sparsifier {
   }
 
   std::string config_text() const {
-    const io::Json json = io::Json::read(path_.folder / "config.json");
+    const io::Json json = models::folder_config(path_);
     nlohmann::json config = json.raw();
     config["sparsity"] = {{"pattern", name_of(options_.spec.pattern)}, {"density", density_found()}};
     if (options_.spec.pattern != masks::Pattern::unstructured && options_.spec.pattern != masks::Pattern::two_four)

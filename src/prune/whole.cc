@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "models/folder_config.h"
 #include "prune/config_edit.h"
 #include "prune/measure.h"
 #include "sys/error.h"
@@ -15,7 +16,7 @@ Whole::Whole(const io::ModelPath& path, const data::DataSpec& data, const Option
     : path_(path),
       options_(options),
       stage_(stage),
-      json_(io::Json::read(path.folder / "config.json")),
+      json_(models::folder_config(path)),
       config_(models::load_config(path)),
       folder_(models::open_folder(path)) {
   if (config_.loop)

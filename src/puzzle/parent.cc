@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "models/cut.h"
+#include "models/folder_config.h"
 #include "models/inventory.h"
 #include "prune/config_edit.h"
 #include "prune/prune.h"
@@ -74,7 +75,7 @@ bool has_label(const prune::Layout& layout, prune::Label label) {
 
 Parent::Parent(const io::ModelPath& path)
     : path_(path),
-      json_(io::Json::read(path.folder / "config.json")),
+      json_(models::folder_config(path)),
       config_(models::load_config(path)),
       split_(split_of(config_)),
       folder_(models::open_folder(path)),

@@ -105,9 +105,7 @@ Value range(Args& a) {
     items.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  const std::string label =
-      step == 1 ? fmt::format("range({}, {})", start, stop) : fmt::format("range({}, {}, {})", start, stop, step);
-  return Value::sequence(std::move(items), Shape::range, label);
+  return Value::range(std::move(items), start, stop, step);
 }
 
 Value dict(Args& a) {
@@ -163,10 +161,44 @@ Value joiner(Args& a) {
   return std::shared_ptr<const Callable>(std::move(callable));
 }
 
+// A namespace, whose members its methods change; the interpreter clears it, so they may refer to it.
+Value cycler(Args& a) {
+  if (a.rest.empty()) raise_type("RuntimeError: at least one item has to be provided");
+  const Values items = std::move(a.rest);
+  const Value made = a.in.make_namespace({});
+  const auto set_to = [made, items](size_t pos) {
+    made.space().attributes.insert_or_assign("pos", Value(static_cast<int64_t>(pos)));
+    made.space().attributes.insert_or_assign("current", items[pos]);
+  };
+  const auto add = [&](const char* name, std::function<Value()> run) {
+    auto callable = std::make_shared<Callable>();
+    callable->name = name;
+    callable->run = [run = std::move(run)](Interpreter&, CallArgs) { return run(); };
+    made.space().attributes.insert_or_assign(name, Value(std::shared_ptr<const Callable>(std::move(callable))));
+  };
+  auto at = std::make_shared<size_t>(0);
+  add("next", [at, set_to, items] {
+    const size_t now = *at;
+    set_to(*at = (now + 1) % items.size());
+    return items[now];
+  });
+  add("reset", [at, set_to] {
+    set_to(*at = 0);
+    return Value::none();
+  });
+  made.space().attributes.insert_or_assign("items", Value::tuple(items));
+  set_to(0);
+  return made;
+}
+
 constexpr Builtin kGlobals[] = {
-    {"range", "start stop? step?", range},           {"dict", "value? **", dict},
-    {"namespace", "* **", make_namespace},           {"joiner", "sep?", joiner},
-    {"raise_exception", "message", raise_exception}, {"strftime_now", "format", strftime_now},
+    {"range", "start stop? step?", range},
+    {"dict", "value? **", dict},
+    {"namespace", "* **", make_namespace},
+    {"joiner", "sep?", joiner},
+    {"cycler", "*", cycler},
+    {"raise_exception", "message", raise_exception},
+    {"strftime_now", "format", strftime_now},
 };
 
 }  // namespace

@@ -139,6 +139,20 @@ Value round_to(Args& a) {
   return rounded;
 }
 
+Value file_size(Args& a) {
+  const auto read = a[0].is(Kind::text) ? parse_real(a[0].str()) : std::optional<double>();
+  if (!read && !a[0].is_number()) raise_type(fmt::format("could not convert {} to float", type_name(a[0])));
+  const double bytes = read ? *read : a[0].real(), base = a.flag(1, false) ? 1024 : 1000;
+  if (bytes == 1) return Value("1 Byte");
+  if (bytes < base) return Value(to_text(whole_of(bytes)) + " Bytes");
+  constexpr std::string_view kPrefixes = "kMGTPEZY";
+  double unit = base;
+  size_t i = 0;
+  while (i + 1 < kPrefixes.size() && bytes >= unit * base) unit *= base, ++i;
+  const char prefix = i == 0 && base == 1024 ? 'K' : kPrefixes[i];
+  return Value(fmt::format("{:.1f} {}{}", bytes / unit, prefix, base == 1024 ? "iB" : "B"));
+}
+
 // --- text ---
 
 Value upper(Args& a) { return Value(to_upper(a.printed(0))); }
@@ -496,6 +510,7 @@ constexpr Builtin kFilters[] = {
     {"dictsort", "value case_sensitive? by? reverse?", dictsort},
     {"e", "value", escape},
     {"escape", "value", escape},
+    {"filesizeformat", "value binary?", file_size},
     {"first", "value", first},
     {"float", "value default?", to_float},
     {"forceescape", "value", force_escape},

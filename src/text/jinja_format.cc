@@ -157,6 +157,8 @@ Spec read_spec(std::string_view s) {
 }
 
 std::string format_value(const Value& v, std::string_view specification) {
+  if (!specification.empty() && !v.is_number() && !v.is(Kind::text))
+    raise_type(fmt::format("unsupported format string passed to {}.__format__", type_name(v)));
   const Spec spec = read_spec(specification);
   const bool numeric = spec.type != '\0' && spec.type != 's';
   if (numeric && !v.is_number())
@@ -174,6 +176,13 @@ std::string format_value(const Value& v, std::string_view specification) {
 }
 
 }  // namespace
+
+// After a percent sign.
+static void check_number(char type, const Value& value) {
+  if (!value.is_number()) raise_type(fmt::format("%{} format: a number is required, not {}", type, type_name(value)));
+  if (value.is(Kind::real) && (type == 'x' || type == 'X' || type == 'o'))
+    raise_type(fmt::format("%{} format: an integer is required, not float", type));
+}
 
 std::string format_percent(const std::string& format, const Value& values) {
   const bool several = values.is(Shape::tuple);
@@ -228,8 +237,7 @@ std::string format_percent(const std::string& format, const Value& values) {
       if (spec.align == '\0') spec.align = '>';
       out += text(type == 's' ? to_text(value) : to_repr(value), spec);
     } else if (std::string_view("diuxXoeEfFgG").find(type) != std::string_view::npos) {
-      if (!value.is_number())
-        raise_type(fmt::format("%{} format: a number is required, not {}", type, type_name(value)));
+      check_number(type, value);
       spec.type = type == 'u' || type == 'i' ? 'd' : type;
       const bool truncates = spec.type == 'd' && value.is(Kind::real);
       if (truncates && !std::isfinite(value.real())) raise_type("cannot convert float infinity or NaN to integer");

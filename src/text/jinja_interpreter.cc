@@ -233,6 +233,9 @@ Value Interpreter::macro(const Stmt& s, const ScopePtr& scope, std::string name)
   allocate(512);
   auto callable = std::make_shared<Callable>();
   callable->name = name;
+  Values names;
+  for (const Param& param : s.params) names.emplace_back(param.name);
+  callable->arguments = Value::tuple(std::move(names));
   callable->run = [&s, scope, name](Interpreter& in, CallArgs args) {
     return in.run_macro(s, scope, name, std::move(args));
   };

@@ -142,6 +142,7 @@ void Lexer::close(char sign) {
 }
 
 void Lexer::comment() {
+  if (pos_ >= src_.size()) return;  // the reference implementation looks for an end only where something follows
   const size_t end = src_.find("#}", pos_);
   if (end == std::string::npos) fail("Missing end of comment tag");
   const char sign = end > pos_ ? sign_at(src_, end - 1) : '\0';
@@ -154,6 +155,7 @@ void Lexer::raw() {
   const bool strips = src_[begin - 3] == '-';
   advance(begin);
   if (strips) skip_spaces();
+  if (pos_ >= src_.size()) return;  // as in a comment
   line_start_ = src_[pos_ - 1] == '\n';
   for (size_t at = src_.find("{%", pos_); at != std::string::npos; at = src_.find("{%", at + 1)) {
     const char sign = sign_at(src_, at + 2);
@@ -277,9 +279,11 @@ void Lexer::number() {
   } else {
     int64_t i = 0;
     const auto got = std::from_chars(text.data(), text.data() + text.size(), i, base);
-    if (got.ec == std::errc::result_out_of_range) fail("an integer beyond 64 bits");
-    if (got.ec != std::errc() || (base == 10 && text.size() > 1 && text[0] == '0' && i != 0)) fail("not a number");
-    push(Token::Type::constant, "number", i);
+    const bool large = got.ec == std::errc::result_out_of_range;
+    if (large && base != 10) fail("an integer beyond 64 bits that is not decimal");
+    if ((got.ec != std::errc() && !large) || (base == 10 && text.size() > 1 && text[0] == '0' && (large || i != 0)))
+      fail("not a number");
+    push(Token::Type::constant, "number", large ? Value::whole(text) : Value(i));
   }
   pos_ = end;
 }

@@ -32,6 +32,7 @@ Value str_rstrip(Args& a) { return strip_with(a, false, true); }
 
 Value str_upper(Args& a) { return like(a, to_upper(a.text(0))); }
 Value str_lower(Args& a) { return like(a, to_lower(a.text(0))); }
+Value str_casefold(Args& a) { return like(a, to_folded(a.text(0))); }
 Value str_title(Args& a) { return like(a, to_title(a.text(0))); }
 Value str_capitalize(Args& a) { return like(a, to_capital(a.text(0))); }
 Value str_swapcase(Args& a) { return like(a, swap_case(a.text(0))); }
@@ -42,21 +43,22 @@ const std::string& separator(const Args& a) {
   if (a.text(1).empty()) raise_type("ValueError: empty separator");
   return a.text(1);
 }
-Value str_split(Args& a) { return texts(split(a.text(0), separator(a), a.whole(2, -1))); }
-Value str_rsplit(Args& a) { return texts(rsplit(a.text(0), separator(a), a.whole(2, -1))); }
-Value str_splitlines(Args& a) { return texts(split_lines(a.text(0), a.flag(1, false))); }
+Value parts_of(const Args& a, Texts parts) { return texts(std::move(parts), a[0].text().safe); }
+Value str_split(Args& a) { return parts_of(a, split(a.text(0), separator(a), a.whole(2, -1))); }
+Value str_rsplit(Args& a) { return parts_of(a, rsplit(a.text(0), separator(a), a.whole(2, -1))); }
+Value str_splitlines(Args& a) { return parts_of(a, split_lines(a.text(0), a.flag(1, false))); }
 
 Value str_partition(Args& a) {
   const std::string &s = a.text(0), &sep = separator(a);
   const size_t at = find_text(s, sep);
-  if (at == std::string::npos) return Value::tuple({a[0], Value(""), Value("")});
-  return Value::tuple({Value(s.substr(0, at)), a[1], Value(s.substr(at + sep.size()))});
+  if (at == std::string::npos) return Value::tuple({a[0], like(a, ""), like(a, "")});
+  return Value::tuple({like(a, s.substr(0, at)), like(a, sep), like(a, s.substr(at + sep.size()))});
 }
 Value str_rpartition(Args& a) {
   const std::string &s = a.text(0), &sep = separator(a);
   const size_t at = rfind_text(s, sep);
-  if (at == std::string::npos) return Value::tuple({Value(""), Value(""), a[0]});
-  return Value::tuple({Value(s.substr(0, at)), a[1], Value(s.substr(at + sep.size()))});
+  if (at == std::string::npos) return Value::tuple({like(a, ""), like(a, ""), a[0]});
+  return Value::tuple({like(a, s.substr(0, at)), like(a, sep), like(a, s.substr(at + sep.size()))});
 }
 
 Value str_replace(Args& a) { return like(a, replace(a.text(0), a.text(1), a.text(2), a.whole(3, -1))); }
@@ -202,7 +204,7 @@ constexpr Builtin kText[] = {
     {"count", "self sub start? end?", str_count},
     {"upper", "self", str_upper},
     {"lower", "self", str_lower},
-    {"casefold", "self", str_lower},
+    {"casefold", "self", str_casefold},
     {"title", "self", str_title},
     {"capitalize", "self", str_capitalize},
     {"swapcase", "self", str_swapcase},

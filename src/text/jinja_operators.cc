@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "text/jinja_builtins.h"
+#include "text/jinja_large.h"
 #include "text/jinja_print.h"
 #include "text/jinja_text.h"
 #include "text/jinja_unicode.h"
@@ -17,14 +18,16 @@ namespace {
 
 [[noreturn]] void overflow() { raise_type("an integer beyond 64 bits"); }
 
-int64_t power(int64_t base, int64_t exponent) {
-  if (base == 0 || base == 1) return exponent == 0 ? 1 : base;
-  if (base == -1) return exponent % 2 == 0 ? 1 : -1;
-  int64_t result = 1;
-  for (; exponent > 0; --exponent) {  // at most 63 rounds before it overflows
-    if (__builtin_mul_overflow(result, base, &result)) overflow();
+std::string decimal(const Value& v) { return v.is(Kind::large) ? v.digits() : fmt::format("{}", v.integer()); }
+
+// Of numbers of any size.
+Value whole_power(const Value& base, const Value& exponent) {
+  if (base.is_whole() && std::abs(base.real()) <= 1) {
+    if (exponent.is(Kind::large)) overflow();
+    const bool odd = exponent.integer() % 2 != 0;
+    return base.integer() == -1 && !odd ? int64_t{1} : exponent.integer() == 0 ? int64_t{1} : base.integer();
   }
-  return result;
+  return Value::whole(large_power(decimal(base), exponent.is(Kind::large) ? INT64_MAX : exponent.integer()));
 }
 
 int64_t floor_div(int64_t a, int64_t b) {
@@ -40,6 +43,15 @@ double floor_mod(double a, double b) {
   return m != 0 && (m < 0) != (b < 0) ? m + b : m == 0 ? std::copysign(0.0, b) : m;
 }
 
+// Of numbers with fractions, as CPython rounds it.
+double floor_quotient(double a, double b) {
+  const double m = std::fmod(a, b);
+  const double quotient = (a - m) / b - (m != 0 && (m < 0) != (b < 0) ? 1 : 0);
+  if (quotient == 0) return std::copysign(0.0, a / b);
+  const double down = std::floor(quotient);
+  return quotient - down > 0.5 ? down + 1 : down;
+}
+
 Value whole_binary(std::string_view op, int64_t a, int64_t b) {
   int64_t result = 0;
   if (op == "+" && !__builtin_add_overflow(a, b, &result)) return result;
@@ -47,15 +59,19 @@ Value whole_binary(std::string_view op, int64_t a, int64_t b) {
   if (op == "*" && !__builtin_mul_overflow(a, b, &result)) return result;
   if (op == "//") return floor_div(a, b);
   if (op == "%") return b == -1 ? int64_t{0} : a - floor_div(a, b) * b;
-  if (op == "**") return power(a, b);
-  overflow();
+  if (op == "**") return whole_power(a, b);
+  return Value::whole(large_binary(op, decimal(a), decimal(b)));
 }
 
 Value number_binary(std::string_view op, const Value& a, const Value& b) {
   const bool divides = op == "/" || op == "//" || op == "%";
   if (divides && b.real() == 0) raise_type("ZeroDivisionError: division by zero");
   const bool large = a.is(Kind::large) || b.is(Kind::large);
-  if (large && !a.is(Kind::real) && !b.is(Kind::real) && op != "/") overflow();
+  const bool fraction = a.is(Kind::real) || b.is(Kind::real) || op == "/" || (op == "**" && b.real() < 0);
+  if (large && !fraction) {
+    if (op == "//" || op == "%") overflow();
+    return op == "**" ? whole_power(a, b) : Value::whole(large_binary(op, decimal(a), decimal(b)));
+  }
   const bool whole = a.is_whole() && b.is_whole() && op != "/" && !(op == "**" && b.integer() < 0);
   if (whole) return whole_binary(op, a.integer(), b.integer());
   const double x = a.real(), y = b.real();
@@ -64,7 +80,7 @@ Value number_binary(std::string_view op, const Value& a, const Value& b) {
   if (op == "*") return x * y;
   if (op == "/") return x / y;
   if (op == "%") return floor_mod(x, y);
-  if (op == "//") return std::floor((x - floor_mod(x, y)) / y + 0.5);
+  if (op == "//") return floor_quotient(x, y);
   if (x == 0 && y < 0) raise_type("ZeroDivisionError: 0.0 cannot be raised to a negative power");
   const double result = std::pow(x, y);
   if (std::isnan(result) && !std::isnan(x) && !std::isnan(y)) raise_type("a complex number");
@@ -143,6 +159,8 @@ std::optional<Value> own_attribute(const Value& object, const std::string& name)
     if (const auto it = all.find(name); it != all.end()) return it->second;
   }
   if (object.is(Kind::callable) && name == "name") return Value(object.callable().name);
+  if (object.is(Kind::callable) && name == "arguments" && object.callable().arguments.given())
+    return object.callable().arguments;
   if (object.is(Shape::tuple) && object.sequence().label == kGroup) {
     if (name == "grouper") return object.sequence().items[0];
     if (name == "list") return object.sequence().items[1];
@@ -297,6 +315,15 @@ Value slice(const Value& object, const Value& from, const Value& to, const Value
   Values out;
   const int64_t stride = std::clamp(by, -length - 1, length + 1);  // keeps the sum below from overflowing
   for (int64_t i = start; by > 0 ? i < stop : i > stop; i += stride) out.push_back(all[static_cast<size_t>(i)]);
+  if (object.is(Shape::range)) {  // whose numbers fit 64 bits, but for an end that is not reached
+    const Sequence& range = object.sequence();
+    int64_t first = 0, end = 0, each = 0;
+    bool wraps =
+        __builtin_mul_overflow(start, range.step, &first) || __builtin_add_overflow(first, range.start, &first);
+    wraps |= __builtin_mul_overflow(stop, range.step, &end) || __builtin_add_overflow(end, range.start, &end);
+    wraps |= __builtin_mul_overflow(by, range.step, &each);
+    if (!wraps) return Value::range(std::move(out), first, end, each);
+  }
   if (!object.is(Kind::text))
     return Value::sequence(std::move(out), object.is(Shape::tuple) ? Shape::tuple : Shape::list);
   std::string joined;

@@ -183,10 +183,10 @@ std::vector<std::string> split_lines(const std::string& s, bool keep_ends) {
   return lines;
 }
 
-Value texts(std::vector<std::string> parts) {
+Value texts(std::vector<std::string> parts, bool safe) {
   Values all;
   all.reserve(parts.size());
-  for (std::string& part : parts) all.emplace_back(std::move(part));
+  for (std::string& part : parts) all.emplace_back(std::move(part), safe);
   return Value::list(std::move(all));
 }
 

@@ -24,6 +24,6 @@ std::string pad(const std::string& s, int64_t width, std::string_view fill, bool
 std::vector<std::string> split(const std::string& s, const std::string& separator, int64_t limit);
 std::vector<std::string> rsplit(const std::string& s, const std::string& separator, int64_t limit);
 std::vector<std::string> split_lines(const std::string& s, bool keep_ends);
-Value texts(std::vector<std::string> parts);  // a list
+Value texts(std::vector<std::string> parts, bool safe = false);  // a list
 
 }  // namespace braid::text::jinja

@@ -45,34 +45,89 @@ const Capitals* capitals_of(char32_t c) {
       std::find_if(std::begin(kCapitals), std::end(kCapitals), [c](const Capitals& row) { return row.letter == c; });
   return found == std::end(kCapitals) ? nullptr : found;
 }
-void append_upper(char32_t c, std::string& out) {
+// A code point of a text: [from, to) are its bytes.
+struct Place {
+  std::string_view bytes;
+  size_t from = 0, to = 0;
+};
+
+// Unicode's Case_Ignorable: what neither makes a word nor ends one.
+bool is_case_ignorable(char32_t c) {
+  constexpr std::u32string_view kMarks =
+      U"\'.:\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07\uFF0E\uFF1A";
+  switch (category(c)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return kMarks.find(c) != std::u32string_view::npos;
+  }
+}
+
+// Whether letters precede a sigma and none follows. Runs of what is ignored are looked at only so far: texts of nothing
+// else would take quadratic time.
+bool ends_word(const Place& at) {
+  constexpr int kRun = 64;
+  char32_t c = 0;
+  size_t pos = at.from;
+  int steps = 0;
+  do {
+    if (pos == 0 || ++steps > kRun) return false;
+    c = last_point(at.bytes, pos);
+  } while (is_case_ignorable(c));
+  if (!is_cased(c)) return false;
+  pos = at.to;
+  steps = 0;
+  do {
+    if (pos == at.bytes.size() || ++steps > kRun) return true;
+    c = next_point(at.bytes, pos);
+  } while (is_case_ignorable(c));
+  return !is_cased(c);
+}
+
+void append_upper(char32_t c, const Place&, std::string& out) {
   if (const Capitals* several = capitals_of(c)) {
     out += several->upper;
   } else {
     sys::append_utf8(upper_of(c), out);
   }
 }
-void append_title(char32_t c, std::string& out) {
+void append_title(char32_t c, const Place&, std::string& out) {
   if (const Capitals* several = capitals_of(c)) {
     out += several->title;
   } else {
     sys::append_utf8(title_of(c), out);
   }
 }
-// The one capital whose small letter is two.
-void append_lower(char32_t c, std::string& out) {
+// The one capital whose small letter is two, and the one that has two.
+void append_lower(char32_t c, const Place& at, std::string& out) {
   if (c == U'\u0130')
     out += "i\u0307";
+  else if (c == U'\u03A3' && ends_word(at))
+    out += "\u03C2";
   else
     sys::append_utf8(lower_of(c), out);
 }
+void append_folded(char32_t c, const Place&, std::string& out) {
+  utf8proc_int32_t folded[8];
+  const utf8proc_ssize_t count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), folded, std::ssize(folded), UTF8PROC_CASEFOLD, nullptr);
+  for (utf8proc_ssize_t i = 0; i < count; ++i) sys::append_utf8(static_cast<char32_t>(folded[i]), out);
+}
 
-// Of append(point, out) for each.
+// Of append(point, place, out) for each.
 template <class Append>
 std::string with_points(std::string_view bytes, Append append) {
   std::string out;
   out.reserve(bytes.size());
-  for (size_t pos = 0; pos < bytes.size();) append(next_point(bytes, pos), out);
+  for (size_t pos = 0; pos < bytes.size();) {
+    const size_t from = pos;
+    const char32_t c = next_point(bytes, pos);
+    append(c, Place{bytes, from, pos}, out);
+  }
   return out;
 }
 
@@ -142,17 +197,20 @@ bool is_cased(char32_t c) { return is_upper(c) || is_lower(c) || category(c) == 
 
 std::string to_upper(std::string_view bytes) { return with_points(bytes, append_upper); }
 std::string to_lower(std::string_view bytes) { return with_points(bytes, append_lower); }
+std::string to_folded(std::string_view bytes) { return with_points(bytes, append_folded); }
 std::string swap_case(std::string_view bytes) {
-  return with_points(bytes, [](char32_t c, std::string& out) { (is_upper(c) ? append_lower : append_upper)(c, out); });
+  return with_points(bytes, [](char32_t c, const Place& at, std::string& out) {
+    (is_upper(c) ? append_lower : append_upper)(c, at, out);
+  });
 }
 std::string to_title(std::string_view bytes) {
-  return with_points(bytes, [inside = false](char32_t c, std::string& out) mutable {
-    (std::exchange(inside, is_cased(c)) ? append_lower : append_title)(c, out);
+  return with_points(bytes, [inside = false](char32_t c, const Place& at, std::string& out) mutable {
+    (std::exchange(inside, is_cased(c)) ? append_lower : append_title)(c, at, out);
   });
 }
 std::string to_capital(std::string_view bytes) {
-  return with_points(bytes, [first = true](char32_t c, std::string& out) mutable {
-    (std::exchange(first, false) ? append_title : append_lower)(c, out);
+  return with_points(bytes, [first = true](char32_t c, const Place& at, std::string& out) mutable {
+    (std::exchange(first, false) ? append_title : append_lower)(c, at, out);
   });
 }
 

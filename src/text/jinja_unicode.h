@@ -22,9 +22,11 @@ bool is_upper(char32_t c);
 bool is_lower(char32_t c);
 bool is_cased(char32_t c);
 
-// One-to-one case mapping, except for the capitals of some letters that are several (ligatures, sharp s).
+// One-to-one case mapping, except for the capitals of some letters that are several (ligatures, sharp s), and for the
+// small sigma that ends a word.
 std::string to_upper(std::string_view bytes);
 std::string to_lower(std::string_view bytes);
+std::string to_folded(std::string_view bytes);   // for comparisons, as str.casefold
 std::string to_title(std::string_view bytes);    // after every uncased character, as str.title
 std::string to_capital(std::string_view bytes);  // the first character alone
 std::string swap_case(std::string_view bytes);

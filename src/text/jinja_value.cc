@@ -76,6 +76,15 @@ Value Value::sequence(Values items, Shape shape, std::string label) {
   return v;
 }
 
+Value Value::range(Values items, int64_t start, int64_t stop, int64_t step) {
+  Value v = sequence(
+      std::move(items), Shape::range,
+      step == 1 ? fmt::format("range({}, {})", start, stop) : fmt::format("range({}, {}, {})", start, stop, step));
+  v.sequence().start = start;
+  v.sequence().step = step;
+  return v;
+}
+
 bool Value::is(Shape s) const { return is(Kind::sequence) && sequence().shape == s; }
 
 bool Value::same(const Value& other) const {

@@ -62,8 +62,7 @@ struct Undefined {
   bool unsafe = false;  // hidden by the sandbox
 };
 
-// A whole number beyond 64 bits: its digits, after a sign if it is negative. Templates compare and print such numbers
-// (ids, bounds of schemas), which needs no arithmetic.
+// A whole number beyond 64 bits: its digits, after a sign if it is negative (ids, bounds of schemas).
 struct Large {
   std::string digits;
 };
@@ -95,6 +94,7 @@ class Value {
   static Value sequence(Values items, Shape shape, std::string label = {});
   static Value list(Values items) { return sequence(std::move(items), Shape::list); }
   static Value tuple(Values items) { return sequence(std::move(items), Shape::tuple); }
+  static Value range(Values items, int64_t start, int64_t stop, int64_t step);
   static Value iterator(Values items) { return sequence(std::move(items), Shape::iterator); }
 
   Kind kind() const { return static_cast<Kind>(v_.index()); }
@@ -136,7 +136,8 @@ class Value {
 struct Sequence {
   Shape shape;
   Values items;
-  std::string label;  // how a range prints
+  std::string label;            // how a range prints
+  int64_t start = 0, step = 1;  // of a range
   int32_t depth = 1;
   int64_t weight = 0;
   size_t next = 0;  // iterators are used up as they are read
@@ -164,6 +165,7 @@ struct CallArgs {
 struct Callable {
   std::string name;
   std::function<Value(Interpreter&, CallArgs)> run;
+  Value arguments{};  // of a macro: a tuple of their names
   int32_t depth = 1;
 };
 

@@ -1,5 +1,6 @@
 #include "kernels/rope/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -55,9 +56,33 @@ void check_rope(const RopeArgs& args) {
   }
 }
 
-double rope_frequency(const RopeOptions& options, double base) {
+double yarn_attention_factor(double factor, double scale) {
+  return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
+}
+
+// The part of a frequency that is slowed down: a ramp over the indices between those of beta_fast and beta_slow.
+static double yarn_ramp(const RopeOptions& options, int64_t i, int64_t pairs) {
+  const auto channels = static_cast<double>(2 * pairs);
+  const auto index_of = [&](double turns) {
+    return channels * std::log(options.original_max_position_embeddings / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(options.theta));
+  };
+  double low = index_of(options.beta_fast), high = index_of(options.beta_slow);
+  if (options.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0);
+  high = std::min(high, channels - 1);
+  if (low == high) high += 0.001;
+  return std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+}
+
+double rope_frequency(const RopeOptions& options, int64_t i, int64_t pairs) {
+  const double base = std::pow(options.theta, -static_cast<double>(i) / static_cast<double>(pairs));
   if (options.scaling == RopeScaling::none) return base;
   if (options.scaling == RopeScaling::linear) return base / options.factor;
+  if (options.scaling == RopeScaling::yarn) {
+    const double slowed = yarn_ramp(options, i, pairs);
+    return base / options.factor * slowed + base * (1 - slowed);
+  }
   const double wave = 2 * std::numbers::pi / base, original = options.original_max_position_embeddings;
   if (wave > original / options.low_freq_factor) return base / options.factor;
   if (wave < original / options.high_freq_factor) return base;
@@ -70,12 +95,11 @@ void rope_tables(const RopeOptions& options, const MutView& cos, const MutView& 
   CHECK(cos.shape == sin.shape && cos.shape.rank == 2, "cos {}, sin {}", to_string(cos.shape), to_string(sin.shape));
   const int64_t half = cos.dim(1);
   for (int64_t i = 0; i < half; ++i) {
-    const double exponent = static_cast<double>(i) / static_cast<double>(half);
-    const double f = rope_frequency(options, std::pow(options.theta, -exponent));
+    const double f = rope_frequency(options, i, half);
     for (int64_t pos = 0; pos < cos.dim(0); ++pos) {
       const double angle = static_cast<double>(pos) * f;
-      cos.as<float>(pos)[i] = static_cast<float>(std::cos(angle));
-      sin.as<float>(pos)[i] = static_cast<float>(std::sin(angle));
+      cos.as<float>(pos)[i] = static_cast<float>(options.attention_factor * std::cos(angle));
+      sin.as<float>(pos)[i] = static_cast<float>(options.attention_factor * std::sin(angle));
     }
   }
 }

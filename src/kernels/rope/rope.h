@@ -2,7 +2,8 @@
 //   a' = a cos - b sin,   b' = b cos + a sin,   f_i = theta^(-2i/R), scaled
 // Pair i is channels i and i + R/2, as Hugging Face's weights expect, or with `adjacent` 2i and 2i + 1, as in the paper
 // (arXiv 2104.09864); R < P is partial rotary.
-// Products in FP32; the tables are computed in double. A rotation is orthogonal: backward applies its inverse.
+// Products in FP32; the tables are computed in double. A rotation is orthogonal: backward applies its inverse; a factor
+// in the tables is the same in both.
 #pragma once
 #include "core/op.h"
 #include "core/seq_map.h"
@@ -37,19 +38,26 @@ struct RopeBwd {
   static std::span<const Row<RopeBwd>> rows();
 };
 
-enum class RopeScaling : uint8_t { none, linear, llama3 };  // `default`, `linear`, `llama3` of rope_scaling.rope_type
+enum class RopeScaling : uint8_t { none, linear, llama3, yarn };  // rope_scaling.rope_type; none: default
 
 struct RopeOptions {
   double theta = 10000;
   RopeScaling scaling = RopeScaling::none;
-  double factor = 1;            // linear, llama3
+  double factor = 1;            // linear, llama3, yarn
   double low_freq_factor = 1;   // llama3: waves longer than original / low are slowed down by `factor`,
   double high_freq_factor = 4;  // shorter ones than original / high are kept, those between are blended
-  double original_max_position_embeddings = 8192;
+  double original_max_position_embeddings = 8192;  // llama3, yarn
+  // YaRN (arXiv 2309.00071, section 3.2): pairs that turn more than beta_fast times in the original length are kept,
+  // those that turn less than beta_slow times are slowed down by `factor`, those between are blended by their index.
+  double beta_fast = 32, beta_slow = 1;
+  bool truncate = true;         // the indices where the blend begins and ends are whole numbers
+  double attention_factor = 1;  // yarn: of cos and sin, so its square of all scores
 };
 
-// The scaled frequency; base is theta^(-2 i / R) in radians per position.
-double rope_frequency(const RopeOptions& options, double base);
+// What YaRN's attention_factor is where a config does not say.
+double yarn_attention_factor(double factor, double scale = 1);
+// The scaled frequency of pair i of `pairs` = R/2, in radians per position.
+double rope_frequency(const RopeOptions& options, int64_t i, int64_t pairs);
 // Fills cos and sin [positions, R/2] F32 for positions 0, 1, ...
 void rope_tables(const RopeOptions& options, const MutView& cos, const MutView& sin);
 

@@ -111,5 +111,24 @@ TEST(Rope, TablesFollowTheScaling) {
   EXPECT_NEAR(element(sin.view(), 2 * 64 + 32), std::sin(2 * 0.1 / 4), 1e-7);
 }
 
+// Of transformers' _compute_yarn_parameters (theta 10000, R 12, factor 4, original length 64).
+TEST(Rope, YarnBlendsByIndex) {
+  RopeOptions yarn{.theta = 10000, .scaling = RopeScaling::yarn, .factor = 4, .original_max_position_embeddings = 64};
+  const double whole[] = {1, 0.134652153, 0.011603971, 0.00249999994, 0.000538608583, 0.000116039737},
+               parts[] = {1, 0.140060544, 0.011603971, 0.00249999994, 0.000538608583, 0.000116039737};
+  for (int64_t i = 0; i < 6; ++i) EXPECT_NEAR(rope_frequency(yarn, i, 6) / whole[i], 1, 1e-6) << i;
+  yarn.truncate = false;
+  yarn.beta_fast = 8;
+  yarn.beta_slow = 0.5;
+  for (int64_t i = 0; i < 6; ++i) EXPECT_NEAR(rope_frequency(yarn, i, 6) / parts[i], 1, 1e-6) << i;
+  EXPECT_NEAR(yarn_attention_factor(4), 1.13862943611, 1e-9);
+  EXPECT_EQ(yarn_attention_factor(0.5), 1);
+  yarn.attention_factor = 1.5;
+  TestTensor cos(DType::f32, {3, 6}, 1), sin(DType::f32, {3, 6}, 2);
+  rope_tables(yarn, cos.mut(), sin.mut());
+  EXPECT_NEAR(element(cos.view(), 2 * 6 + 3), 1.5 * std::cos(2 * parts[3]), 1e-6);
+  EXPECT_NEAR(element(sin.view(), 2 * 6 + 3), 1.5 * std::sin(2 * parts[3]), 1e-6);
+}
+
 }  // namespace
 }  // namespace braid

@@ -51,7 +51,7 @@ nn::MoeSpec read_moe(const io::Json& json, const io::Json* block, int64_t hidden
   };
   nn::MoeSpec m;
   m.hidden = hidden;
-  m.experts = pick_needed({"n_routed_experts"}, Ranges::experts);
+  m.experts = pick_needed({"n_routed_experts", "num_local_experts"}, Ranges::experts);
   m.top_k = pick_needed({"num_experts_per_tok"}, {1, 1024});
   m.width = pick_needed({"moe_intermediate_size"}, Ranges::width);
   m.latent = pick({"moe_latent_size"}, {1, int64_t{1} << 20}, 0);
@@ -157,7 +157,7 @@ MtpSpec read_mtp(const Reader& reader) {
 Config read_nemotron_h(const io::Json& json) {
   Config c = read_common(json, "nemotron_h");
   c.eps = static_cast<float>(number_or(json, {"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, {0, 1}, 1e-5));
-  const auto letters = read_pattern(json, {"layers_block_type", "hybrid_override_pattern"}, "block_configs");
+  const auto letters = read_layer_pattern(json);
   if (!letters) json.need({"layers_block_type", "hybrid_override_pattern", "block_configs"});
   const auto own = json.get({"block_configs"});
   need_absent(json, {"sliding_window"});
