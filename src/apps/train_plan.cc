@@ -136,8 +136,7 @@ Plan make_plan(const train::Recipe& recipe, int ranks) {
   train::check_trainable(config);
   for (const std::string& line : train::idle_words(recipe, config)) fmt::print(stderr, "{}\n", line);
   const models::Parameters n = models::count_parameters(config);
-  Plan plan;
-  plan.ranks = ranks;
+  Plan plan{.ranks = ranks};
   plan.parameters = static_cast<double>(n.total + n.mtp);
   plan.active = static_cast<double>(n.active);
   const Size size = size_of(recipe, config.vocab);
