@@ -88,9 +88,9 @@ void activations(const train::Recipe& recipe, const models::Config& config, int6
 }
 
 struct Plan {
-  Memory memory;
-  train::StateBytes state;
-  StepPlan step;
+  Memory memory{};
+  train::StateBytes state{};
+  StepPlan step{};
   int ranks = 1;
   double parameters = 0, trained = 0, active = 0;
   int64_t rows = 0, length = 0, part = 0;  // of a step; tokens of a part of it
