@@ -55,7 +55,7 @@ class Pages(Case):
                                  r"org/name of the Hugging Face cache, (or )?tiny\b", page)
                 self.assertTrue(said, page)
                 without += [] if said.group(1) else [name]
-        self.assertEqual(without, ["quantize", "prune", "search", "nest", "slice", "merge"])  # gguf_cli_test.py checks that they refuse it
+        self.assertEqual(without, ["quantize", "prune", "search", "fuse", "nest", "slice", "merge"])  # gguf_cli_test.py checks that they refuse it
 
     def test_version_names_commit_compiler_class_and_backends(self):
         self.assertRegex(braid("--version").stdout, r"^braid \d+\.\d+\.\d+ \(commit \w+, (g\+\+|clang) .*\)\n"

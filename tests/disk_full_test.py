@@ -116,7 +116,7 @@ class WithoutNamespaces(TrainCase):
         outputs = self.new_folder()
         for words in (("convert", "tiny", outputs / "t.gguf"), ("quantize", "tiny", outputs / "t"),
                       ("run", "tiny", "-p", "a " * 500, "-n", 0, "--dump-logits", outputs / "t.npy")):
-            self.assertRefused(braid(*words, preexec_fn=limited), str(outputs / "t"), "File too large")
+            self.assertRefused(braid(*words, preexec_fn=limited), str(outputs), "File too large")
             self.assertEqual(list(outputs.iterdir()), [], words)
 
     def test_a_log_that_is_a_device_is_appended_to(self):

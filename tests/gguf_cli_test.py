@@ -154,7 +154,7 @@ class Refusals(Case):
                       ("prune", file, root / "x", "--data", DATA / "tiny-chat" / "config.json", "--target", "params=0.75"),
                       ("search", file, root / "x", "--data", DATA / "tiny-chat" / "config.json", "--limit", "gib=75%"),
                       ("nest", file, root / "x", "--data", DATA / "tiny-chat" / "config.json"),
-                      ("slice", file, root / "x", "--budget", "0.5"),
+                      ("slice", file, root / "x", "--budget", "0.5"), ("fuse", file, root / "x"),
                       ("merge", file, "--adapter", DATA / "adapter", "-o", root / "x")):
             self.assertRefused(braid(*words), "GGUF file")
 

@@ -186,7 +186,7 @@ class Together(Case):
                             (("nest.budgets=[2]",), "nest.budgets"),
                             (("nest.budgets=[1]", "loss.router_bias_rate=0.1"), "router_bias_rate"),
                             (("nest.budgets=[1]", "lora.rank=2", 'lora.targets=["q_proj"]'), "[lora]"),
-                            (("nest.budgets=[1]", "--ranks", "2"), "one rank")):
+                            (("nest.budgets=[1]", "--ranks", "2", "parallel.zero=2"), "parallel.zero=1")):
             self.assertRefused(self.train(self.nested, "out", *words), says)
         self.assertRefused(self.train(MODEL, "out", "nest.budgets=[1]"), "not a nested model")
 
