@@ -158,7 +158,7 @@ class Posttrain(TrainCase):
         self.setUp()
         environments = "rollout.environments=" + json.dumps(["addition", "sorting"])
         self.refused(environments, "rollout.answers=1", says="a group of one answer")
-        self.refused(environments, "--ranks", "2", says="answers are generated on one rank")
+        self.refused(environments, "--ranks", "2", "parallel.tp=2", says="cannot be used with [distill], [preference] or [policy]")
         self.refused(environments.replace("addition", "additoin"), says="no such environment; got additoin")
         for line, seconds, says in (("sleep 60", 0.2, "no reply within 0.2 s"), ("exit 1", 60, "the command ended"),
                                     ("echo nan", 60, "not a JSON object")):
