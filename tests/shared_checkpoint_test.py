@@ -95,7 +95,7 @@ class SharedCheckpoint(MeshCase):
             self.assertIsNone(run.poll())
         other = children_of(run.pid)[0]
         killed = False
-        while not killed and run.poll() is None:
+        while run.poll() is None:  # one that is done already is killed for nothing
             for copy in children_of(other):
                 os.kill(copy, signal.SIGKILL)
                 killed = True

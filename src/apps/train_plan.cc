@@ -144,7 +144,7 @@ Plan make_plan(const train::Recipe& recipe, int ranks) {
   train::need_rows(recipe, size.rows, shares);
   plan.rows = size.rows;
   plan.length = size.length;
-  train::need_positions(config, plan.length);
+  train::need_positions(recipe, config, plan.length);
   plan.part = (own + recipe.accumulate - 1) / recipe.accumulate * plan.length;
   plan.formula = train::flops_per_token(config, plan.length);
   Arena arena;

@@ -102,7 +102,10 @@ void lay_out_file(const fs::path& path, const std::string& header, int64_t bytes
   };
   need(fd >= 0);
   // A file system that cannot allocate says so later, where a rank writes.
-  const bool allocated = fallocate(fd, 0, 0, bytes) == 0;
+  bool allocated = false;
+  do {
+    allocated = fallocate(fd, 0, 0, bytes) == 0;
+  } while (!allocated && errno == EINTR);
   need(allocated || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL);
   need(allocated || ftruncate(fd, bytes) == 0);
   const auto size = static_cast<ssize_t>(header.size());

@@ -23,17 +23,20 @@ namespace {
 
 const std::string kPacked = "_packed";  // what compressed-tensors adds to the name of a matrix
 
-// The layer of the stack that a stored tensor is part of; -1: none.
-int64_t layer_in(std::string_view name) {
+// Where a stored tensor lies: the name of a list of layers, and the layer in it; -1: in none.
+struct InList {
+  std::string_view list{};
+  int64_t layer = -1;
+};
+InList list_of(std::string_view name) {
   for (const std::string_view list : {"layers.", "h."}) {
     const size_t at = name.find(list);
-    if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.') || name.find("mtp.") < at) continue;
-    int64_t layer = -1;
-    const char* digits = name.data() + at + list.size();
-    (void)std::from_chars(digits, name.data() + name.size(), layer);
-    return layer;
+    if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.')) continue;
+    InList found{.list = name.substr(0, at + list.size())};
+    (void)std::from_chars(name.data() + found.list.size(), name.data() + name.size(), found.layer);
+    return found;
   }
-  return -1;
+  return {};
 }
 
 class FileSource final : public nn::ParamSource {
@@ -60,15 +63,20 @@ class FileSource final : public nn::ParamSource {
   }
 
   // Once a model of `layers` layers was made of it. Error for a weight or bias of one of them that it did not ask for:
-  // the config says less than there is. Scales, buffers and whatever lies outside of the layers may be there.
+  // the config says less than there is. Scales, buffers, the prediction block and whatever lies elsewhere (the towers
+  // of other modalities have lists of layers, too) may be there.
   void check_places(int64_t layers) const {
+    std::set<std::string_view> lists;
+    for (const std::string& name : asked_) lists.insert(list_of(name).list);
     for (const io::StoredTensor& tensor : weights_.tensors()) {
       const std::string_view name = tensor.name;
       const bool weighs = name.ends_with(".weight") || name.ends_with("_proj") || name.ends_with(".bias");
       if (!weighs || name.ends_with(".attn.bias") || asked_.contains(tensor.name)) continue;  // GPT-2's mask
-      if (const int64_t layer = layer_in(name); layer >= 0 && layer < layers)
-        fail(where_, {.what = fmt::format("tensor {} has no place in the model of config.json", printable(name)),
-                      .hint = "the config.json of these weights"});
+      const auto [list, layer] = list_of(name);
+      if (layer < 0 || layer >= layers || !lists.contains(list) || list.find("mtp.") != std::string_view::npos)
+        continue;
+      fail(where_, {.what = fmt::format("tensor {} has no place in the model of config.json", printable(name)),
+                    .hint = "the config.json of these weights"});
     }
   }
 

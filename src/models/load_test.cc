@@ -69,13 +69,14 @@ TEST_F(Load, AWeightWithoutAPlace) {
                   specs.push_back({name, DType::bf16, {48}});
                 }),
                 {std::string(name) + " has no place in the model"});
-  EXPECT_EQ(error_after([](Specs& specs) {
-              for (const char* name : {"backbone.layers.4.mixer.q_proj.bias", "mtp.layers.0.mixer.q_proj.weight",
-                                       "vision.blocks.0.proj.weight", "backbone.layers.2.rotary_emb.inv_freq",
-                                       "backbone.layers.2.mixer.q_proj.input_scale"})
-                specs.push_back({name, DType::f32, {1}});
-            }),
-            "");
+  EXPECT_EQ(
+      error_after([](Specs& specs) {
+        for (const char* name : {"backbone.layers.4.mixer.q_proj.bias", "mtp.layers.0.mixer.q_proj.weight",
+                                 "vision_model.encoder.layers.0.fc1.weight", "backbone.layers.2.rotary_emb.inv_freq",
+                                 "backbone.layers.2.mixer.q_proj.input_scale"})
+          specs.push_back({name, DType::f32, {1}});
+      }),
+      "");
 }
 
 TEST_F(Load, ExpertsStoredInOneTensor) {

@@ -143,8 +143,8 @@ FuseReport fuse_model(const io::ModelPath& model, const std::filesystem::path& o
   if (runs.empty())
     fail(printable(model.name), {.what = "no feed-forward block follows another",
                                  .got = config.pattern(),
-                                 .expected = "layers whose attention was removed",
-                                 .hint = "braid search, whose variants include attention = [\"none\"]"});
+                                 .expected = "dense blocks (-) with nothing between them, as braid search leaves "
+                                             "them where it removes attention"});
   const models::OpenFolder folder = models::open_folder(model);
   const Layouts layouts(config, folder.source.get());
   refuse_quantised(model, layouts, *folder.source);

@@ -46,7 +46,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
     fail("optimizer.keep_zeros", {.what = "cannot be used with adapters, which fill zeros in", .hint = "lora.rank=0"});
   if (mesh) check_node_limit(recipe, config, mesh->expert_nodes());
   open_data(config, reading);  // first: a run that cannot read its data leaves no files behind
-  need_positions(config, held_out_ ? std::max(length(), held_out_->length()) : length());
+  need_positions(recipe, config, held_out_ ? std::max(length(), held_out_->length()) : length());
   flops_ = train::flops_per_token(config, length());
   const int64_t available = mesh ? mesh->available_memory() : sys::memory_available();
   models::Stage stage;
@@ -373,10 +373,17 @@ void Language::finish(bool updated, Sums& sums) {
 
 void Language::write(std::span<const float> values, const fs::path& folder) {
   models::save_model(whole(), values, origin_, folder);
-  if (nested_) io::write_text_file(folder / prune::kNestedFile, nested_->file());
+  write_sizes(folder);
 }
 
-void Language::lay_out(const fs::path& folder) { models::lay_out_model(whole(), origin_, folder); }
+void Language::lay_out(const fs::path& folder) {
+  models::lay_out_model(whole(), origin_, folder);
+  write_sizes(folder);
+}
+
+void Language::write_sizes(const fs::path& folder) const {
+  if (nested_) io::write_text_file(folder / prune::kNestedFile, nested_->file());
+}
 
 fs::path Language::weights_in(const fs::path& folder) const { return models::weights_in(trained_->masters, folder); }
 

@@ -65,6 +65,7 @@ class Language final : public Objective {
   const std::optional<nn::Precision>& precision() const { return precision_; }  // if the recipe quantises products
 
  private:
+  void write_sizes(const std::filesystem::path& folder) const;  // of the models inside a nested one
   // The model refers to the masters' values: one handle keeps both alive.
   struct Trained {
     Trained(DType products, const models::Parted& parted) : masters(products, parted) {}

@@ -27,6 +27,7 @@ bool joined(const graph::Csr& csr, const graph::Edge& edge, bool bipartite) {
 
 LinkSplit split_links(const graph::Csr& all, bool bipartite, double held_out, uint64_t seed) {
   LinkSplit split{.messages = {.rows = all.rows, .cols = all.cols}, .bipartite = bipartite};
+  if (!bipartite) split.messages.loop = all.loop;
   for (int64_t i = 0; i < all.rows; ++i) {
     for (int64_t e = all.rowptr[static_cast<size_t>(i)]; e < all.rowptr[static_cast<size_t>(i) + 1]; ++e) {
       const int32_t source = all.col[static_cast<size_t>(e)], target = static_cast<int32_t>(i);

@@ -304,6 +304,7 @@ TEST(NestedModels, RanksTrainWhatOneDoes) {
     const std::vector<double> two = losses_on(2, zero);
     ASSERT_EQ(two.size(), one.size());
     for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 1e-5 * one[i]) << i;
+    EXPECT_TRUE(fs::exists(list_checkpoints(r.out).back() / prune::kNestedFile)) << zero;
   }
   r.parallel.zero = 2;
   EXPECT_NE(support::error_of([&] { check_mesh(r, 2); }).find("parallel.zero=1"), std::string::npos);

@@ -349,8 +349,9 @@ void need_memory(double state, double passes, int64_t available) {
                                                      "batch or length"});
 }
 
-void need_positions(const models::Config& config, int64_t length) {
+void need_positions(const Recipe& recipe, const models::Config& config, int64_t length) {
   if (config.learned_positions == 0 || length <= config.learned_positions) return;
+  if (!generates(recipe) && !data::is_generated(recipe.data.kind)) return;
   fail("length", {.what = "the model has no positions for rows of this length",
                   .got = std::to_string(length),
                   .expected = fmt::format("at most {}", config.learned_positions)});

@@ -51,8 +51,9 @@ double copies_of(const Recipe& recipe);
 // Error, with what to try, when state and passes (0: not known yet) are more than `available`.
 void need_memory(double state, double passes, int64_t available);
 
-// Error for rows longer than the positions that the model has learned.
-void need_positions(const models::Config& config, int64_t length);
+// Error for rows longer than the positions that the model has learned, where a row is one sequence. Otherwise its
+// documents begin at the first position again.
+void need_positions(const Recipe& recipe, const models::Config& config, int64_t length);
 // Error when `accumulate` asks for more parts than a batch of `rows` rows has, for each rank of as many as share it.
 void need_rows(const Recipe& recipe, int64_t rows, int64_t shares = 1);
 

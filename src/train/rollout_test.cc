@@ -181,7 +181,6 @@ TEST_F(RolloutTest, AResumedRunHasTheSameAnswers) {
   }
 }
 
-// A signal ends the answers of a step, which has then not begun: drawn again, it is what it would have been.
 // Ranks share the answers of a step, unevenly, and with fewer groups than ranks; all then have the same ones, those of
 // one rank, bit for bit. Groups without an advantage are drawn again.
 TEST_F(RolloutTest, RanksDivideTheAnswers) {
@@ -223,6 +222,7 @@ TEST_F(RolloutTest, AnEnvironmentThatFailsOnARankEndsAll) {
   EXPECT_EQ(train_on(3, first).losses.size(), 1u);
 }
 
+// A signal ends the answers of a step, which has then not begun: drawn again, it is what it would have been.
 TEST_F(RolloutTest, ASignalEndsTheAnswers) {
   recipe_.rollout.curriculum = "pass-rate";
   recipe_.rollout.every = 0;

@@ -168,13 +168,20 @@ int64_t Trainer::draw() {
   try {
     return objective_.draw(progress_.step, false);
   } catch (const CommonError&) {
-    if (progress_.step > 0) save();
+    save_at_an_error();
     if (mesh_ && !leads()) mesh_->barrier();  // the first rank reports it
     throw;
   } catch (const Error&) {
-    if (!mesh_ && progress_.step > 0) save();
+    if (!mesh_) save_at_an_error();
     throw;
   }
+}
+
+// Of all ranks. What copies of the process write is complete before this one ends.
+void Trainer::save_at_an_error() {
+  async_ = false;
+  tell_saved(true);
+  if (progress_.step > 0) save();
 }
 
 StepLog Trainer::step() {

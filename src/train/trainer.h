@@ -61,6 +61,7 @@ class Trainer {
  private:
   class MeanInPlace;
   int64_t draw();
+  void save_at_an_error();
   StepLog step();
   void parts(int64_t rows, bool backward);
   bool stands_out(StepLog& log);
