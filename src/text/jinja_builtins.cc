@@ -157,7 +157,7 @@ Value joiner(Args& a) {
   callable->name = "joiner";
   callable->depth = a[0].depth() + 1;
   callable->run = [first = std::make_shared<bool>(true), sep = a[0].given() ? a[0] : Value(", ")](
-                      Interpreter&, CallArgs) { return std::exchange(*first, false) ? Value("") : sep; };
+                      Interpreter&, const CallArgs&) { return std::exchange(*first, false) ? Value("") : sep; };
   return std::shared_ptr<const Callable>(std::move(callable));
 }
 
@@ -173,7 +173,7 @@ Value cycler(Args& a) {
   const auto add = [&](const char* name, std::function<Value()> run) {
     auto callable = std::make_shared<Callable>();
     callable->name = name;
-    callable->run = [run = std::move(run)](Interpreter&, CallArgs) { return run(); };
+    callable->run = [run = std::move(run)](Interpreter&, const CallArgs&) { return run(); };
     made.space().attributes.insert_or_assign(name, Value(std::shared_ptr<const Callable>(std::move(callable))));
   };
   auto at = std::make_shared<size_t>(0);

@@ -72,7 +72,7 @@ Value Interpreter::charged(Value v) {
   return v;
 }
 
-Value Interpreter::make_namespace(CallArgs args) {
+Value Interpreter::make_namespace(const CallArgs& args) {
   auto space = std::make_shared<Namespace>();
   spaces_.push_back(space);
   allocate(256);
@@ -228,7 +228,7 @@ void Interpreter::call_block(const Stmt& s, const ScopePtr& scope) {
   emit(to_text(eval_call(*s.expr, scope, std::move(extra))));
 }
 
-Value Interpreter::macro(const Stmt& s, const ScopePtr& scope, std::string name) {
+Value Interpreter::macro(const Stmt& s, const ScopePtr& scope, const std::string& name) {
   if (kept_.empty() || kept_.back() != scope) kept_.push_back(scope);
   allocate(512);
   auto callable = std::make_shared<Callable>();

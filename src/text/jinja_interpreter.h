@@ -35,7 +35,7 @@ class Interpreter {
   void spend(int64_t steps);
   void allocate(int64_t bytes);
   Value charged(Value v);  // allocates what v takes if it is new
-  Value make_namespace(CallArgs args);
+  Value make_namespace(const CallArgs& args);
   const std::tm& now() const { return now_; }
 
  private:
@@ -55,7 +55,7 @@ class Interpreter {
   Flow loop(const Stmt& s, const ScopePtr& scope, const Value& over, int64_t depth0);
   void call_block(const Stmt& s, const ScopePtr& scope);
   void with(const Stmt& s, const ScopePtr& scope);
-  Value macro(const Stmt& s, const ScopePtr& scope, std::string name);
+  Value macro(const Stmt& s, const ScopePtr& scope, const std::string& name);
   Value run_macro(const Stmt& s, const ScopePtr& scope, const std::string& name, CallArgs args);
   void bind_extra(const Stmt& s, Scope& scope, const std::string& name, CallArgs& args);
   void assign(const Expr& target, Value value, Scope& scope, const ScopePtr& around);
