@@ -80,7 +80,7 @@ Value Interpreter::make_namespace(const CallArgs& args) {
     if (!v.is(Kind::dict)) raise_type(fmt::format("cannot make a namespace of '{}'", type_name(v)));
     for (const auto& [key, value] : v.dict().entries) space->attributes.insert_or_assign(to_text(key), value);
   }
-  for (auto& [name, value] : args.named) space->attributes.insert_or_assign(name, std::move(value));
+  for (auto& [name, value] : args.named) space->attributes.insert_or_assign(name, value);
   return space;
 }
 
