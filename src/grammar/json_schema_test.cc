@@ -275,7 +275,7 @@ TEST(JsonSchema, AlternativesThatExcludeEachOther) {
        {R"({"oneOf": [{"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"], "additionalProperties": false}, {"type": "object", "additionalProperties": {"type": "integer"}}]})",
         {R"({"x":"a"})", R"({"x":1})", R"({"y":1})", "{}"},
         {R"({"y":"a"})"}},
-       // Values are compared with all that is said of their inside.
+       // Listed values are checked against properties and items too.
        {R"({"oneOf": [{"enum": [{"x": 1}, [1, "a"], [1, 1], 5]}, {"type": "object", "properties": {"x": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/n"}]}}}, {"type": "array", "items": {"type": "integer"}, "uniqueItems": true, "maxItems": 1}], "$defs": {"n": {"minimum": 2, "type": "number"}}})",
         {R"({"x":1})", R"({"x":2})", R"({"x":"a"})", R"([1,"a"])", "[1,1]", "5", "[7]"},
         {R"({"x":1.5})", "[1,2]"}},

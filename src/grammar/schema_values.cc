@@ -52,7 +52,7 @@ void keep_texts(std::vector<Json>& values, const Regex& regex, std::string_view 
   std::erase_if(values,
                 [&](const Json& v) { return v.is_string() && !regex.matches(v.get_ref<const std::string&>(), steps); });
   if (steps <= 0)
-    fail(where, {.what = "the pattern is too complex for the strings of the enum beside it",
+    fail(where, {.what = "the pattern is too complex for the strings of the enum",
                  .expected = "fewer or shorter ones",
                  .hint = "leaving the pattern out"});
 }

@@ -101,7 +101,7 @@ void lay_out_file(const fs::path& path, const std::string& header, int64_t bytes
     fail_environment(printable(path.string()), {.what = "cannot be written", .got = std::strerror(problem)});
   };
   need(fd >= 0);
-  // A file system that cannot allocate says so later, where a rank writes.
+  // A file system that cannot allocate reports a full disk later, when a rank writes.
   bool allocated = false;
   do {
     allocated = fallocate(fd, 0, 0, bytes) == 0;

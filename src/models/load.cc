@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <set>
 #include <string_view>
 
@@ -15,6 +16,7 @@
 #include "models/family.h"
 #include "models/folder_config.h"
 #include "models/gguf.h"
+#include "models/inventory.h"
 #include "models/quant_check.h"
 #include "sys/error.h"
 
@@ -22,22 +24,6 @@ namespace braid::models {
 namespace {
 
 const std::string kPacked = "_packed";  // what compressed-tensors adds to the name of a matrix
-
-// Where a stored tensor lies: the name of a list of layers, and the layer in it; -1: in none.
-struct InList {
-  std::string_view list{};
-  int64_t layer = -1;
-};
-InList list_of(std::string_view name) {
-  for (const std::string_view list : {"layers.", "h."}) {
-    const size_t at = name.find(list);
-    if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.')) continue;
-    InList found{.list = name.substr(0, at + list.size())};
-    (void)std::from_chars(name.data() + found.list.size(), name.data() + name.size(), found.layer);
-    return found;
-  }
-  return {};
-}
 
 class FileSource final : public nn::ParamSource {
  public:
@@ -60,24 +46,6 @@ class FileSource final : public nn::ParamSource {
     for (int64_t i = 0; i < stored->count(); ++i)
       largest = std::max(largest, checked_scale(name, static_cast<float>(element(*stored, i))));
     return largest;
-  }
-
-  // Once a model of `layers` layers was made of it. Error for a weight or bias of one of them that it did not ask for:
-  // the config says less than there is. Scales, buffers, the prediction block and whatever lies elsewhere (the towers
-  // of other modalities have lists of layers, too) may be there.
-  void check_places(int64_t layers) const {
-    std::set<std::string_view> lists;
-    for (const std::string& name : asked_) lists.insert(list_of(name).list);
-    for (const io::StoredTensor& tensor : weights_.tensors()) {
-      const std::string_view name = tensor.name;
-      const bool weighs = name.ends_with(".weight") || name.ends_with("_proj") || name.ends_with(".bias");
-      if (!weighs || name.ends_with(".attn.bias") || asked_.contains(tensor.name)) continue;  // GPT-2's mask
-      const auto [list, layer] = list_of(name);
-      if (layer < 0 || layer >= layers || !lists.contains(list) || list.find("mtp.") != std::string_view::npos)
-        continue;
-      fail(where_, {.what = fmt::format("tensor {} has no place in the model of config.json", printable(name)),
-                    .hint = "the config.json of these weights"});
-    }
   }
 
   Param first(const nn::ParamRequest& r) override {
@@ -134,11 +102,7 @@ class FileSource final : public nn::ParamSource {
     return dense_weight(values);
   }
 
-  StoredAs find(const std::string& name) const {
-    StoredAs found = find_stored(weights_, name);
-    if (found.view) asked_.insert(found.name);
-    return found;
-  }
+  StoredAs find(const std::string& name) const { return find_stored(weights_, name); }
 
   const View& need(const std::string& name) const {
     const View* view = find(name).view;
@@ -208,7 +172,6 @@ class FileSource final : public nn::ParamSource {
   WeightStore& store_;
   const io::Safetensors& weights_;
   std::string where_;
-  mutable std::set<std::string> asked_;
 };
 
 // FP8 keys and values, as ModelOpt or compressed-tensors say it. Caches of other formats that it knows are ignored: all
@@ -218,6 +181,47 @@ bool has_fp8_cache(const io::Json& quantisation) {
   if (algorithm && algorithm->is_string() && algorithm->as_string() == "FP8") return true;
   const auto scheme = quantisation.get({"kv_cache_scheme"});
   return scheme && scheme->is_object() && scheme->int_of({"num_bits"}) == 8 && scheme->string_of({"type"}) == "float";
+}
+
+// Where a stored tensor lies: the name of a list of layers, and the layer in it; -1: in none.
+struct InList {
+  std::string_view list{};
+  int64_t layer = -1;
+};
+InList list_of(std::string_view name) {
+  for (const std::string_view list : {"layers.", "h."}) {
+    const size_t at = name.find(list);
+    if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.')) continue;
+    InList found{.list = name.substr(0, at + list.size())};
+    (void)std::from_chars(name.data() + found.list.size(), name.data() + name.size(), found.layer);
+    return found;
+  }
+  return {};
+}
+
+// Error for a weight or bias in a layer that the config does not imply: it would be missing in silence. Scales,
+// buffers, the prediction block and whatever lies elsewhere (the towers of other modalities have lists of layers, too)
+// may be there.
+void check_places(const io::ModelPath& path, const Config& config) {
+  const io::Safetensors files(path.weights);
+  WeightStore store;
+  std::set<std::string> known;
+  std::set<std::string, std::less<>> lists;
+  for (const TensorSpec& t : stored_inventory(config, FileSource(store, files, path.name))) {
+    const std::string& name = *known.insert(find_stored(files, t.name).name).first;
+    lists.emplace(list_of(name).list);
+  }
+  for (const io::StoredTensor& tensor : files.tensors()) {
+    const std::string_view name = tensor.name;
+    const bool weighs = name.ends_with(".weight") || name.ends_with("_proj") || name.ends_with(".bias");
+    if (!weighs || name.ends_with(".attn.bias") || known.contains(tensor.name)) continue;  // GPT-2's mask
+    const auto [list, layer] = list_of(name);
+    if (layer < 0 || layer >= std::ssize(config.layers) || !lists.contains(list) || list.find("mtp.") != list.npos)
+      continue;
+    fail(printable(path.name),
+         {.what = fmt::format("tensor {} has no place in the model of config.json", printable(name)),
+          .hint = "the config.json of these weights"});
+  }
 }
 
 }  // namespace
@@ -231,6 +235,7 @@ Config load_config(const io::ModelPath& path) {
   }
   const io::Json json = folder_config(path);
   Config config = read_config(json);
+  if (has_weights(path)) check_places(path, config);
   const auto read = [&](const io::Json& quantisation) {
     check_quantisation(quantisation);
     if (has_fp8_cache(quantisation)) config.kv_cache = DType::f8_e4m3;
@@ -261,10 +266,8 @@ OpenFolder open_folder(const io::ModelPath& path) {
 
 std::unique_ptr<Model> load_model(const io::ModelPath& path) {
   Config config = load_config(path);
-  const auto layers = std::ssize(config.layers);
   OpenFolder folder = open_folder(path);
   auto model = std::make_unique<Model>(std::move(config), *folder.source);
-  if (const auto* files = dynamic_cast<const FileSource*>(folder.source.get())) files->check_places(layers);
   model->store = std::move(folder.store);
   return model;
 }

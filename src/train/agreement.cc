@@ -31,20 +31,25 @@ std::optional<Told> first_told(comm::Group& world, const std::string& own) {
   return Told{rank, told_by(world, rank, own)};
 }
 
-void agree(comm::Group& world, const std::optional<Error>& own) {
+std::optional<Error> first_error(comm::Group& world, const std::optional<Error>& own) {
   const auto told =
       first_told(world, own ? fmt::format("{}{}", static_cast<char>(own->fault()), own->what()) : std::string());
-  if (!told) return;
+  if (!told) return std::nullopt;
   std::string text = told->text.substr(1);
   if (told->rank > 0 && text.starts_with('[')) text.insert(1, fmt::format("rank {}: ", told->rank));
-  // The first rank reports it and ends the others, which would say the same.
+  return Error(static_cast<Fault>(told->text[0]), text);
+}
+
+void agree(comm::Group& world, const std::optional<Error>& own) {
+  const auto error = first_error(world, own);
+  if (!error) return;
   if (world.rank() > 0) {
     try {
       world.barrier().wait();
     } catch (const Error&) {
     }
   }
-  throw Error(static_cast<Fault>(told->text[0]), text);
+  throw Error(*error);
 }
 
 }  // namespace braid::train

@@ -20,7 +20,9 @@ struct Told {
 // Of the first rank that has something to tell; none: no rank has.
 std::optional<Told> first_told(comm::Group& world, const std::string& own);
 
-// The Error of the first rank that has one, on every rank, with the number of that rank.
+// The Error of the first rank that has one, with the number of that rank.
+std::optional<Error> first_error(comm::Group& world, const std::optional<Error>& own);
+// Throws it. The first rank reports it and ends the others.
 void agree(comm::Group& world, const std::optional<Error>& own);
 
 }  // namespace braid::train

@@ -1,132 +1,97 @@
 #include "train/group_exchange.h"
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "sys/error.h"
 #include "sys/interrupt.h"
+#include "train/agreement.h"
 #include "train/objective.h"
 
 namespace braid::train {
 namespace {
 
-constexpr io::JsonLimits kTextLimits{.bytes = int64_t{1} << 30, .values = int64_t{1} << 24};  // texts of answers
+// Lengths of the lists that a rank sends, one after the other: text, ids, routes, logprobs, trainer.
+using Lengths = std::array<int64_t, 5>;
 
-enum class Outcome : int64_t { done, interrupted, failed };
-
-// What a rank tells the others: groups, or how they failed. `sizes` of what follows in `bytes`.
-struct Parcel {
-  Outcome outcome = Outcome::done;
-  Fault fault{};
-  std::array<int64_t, 5> sizes{};  // text, ids, routes, logprobs, trainer
-  std::vector<std::byte> bytes{};
-};
-constexpr size_t kHead = 7;  // numbers before the bytes
-using Head = std::array<int64_t, kHead>;
-
-Head head_of(const Parcel& p) {
-  Head head{static_cast<int64_t>(p.outcome), static_cast<int64_t>(p.fault)};
-  std::copy(p.sizes.begin(), p.sizes.end(), head.begin() + 2);
-  return head;
+template <class Lists, class Of>
+void each_list(std::string& text, Lists& tokens, Of&& of) {
+  of(text, 0);
+  of(tokens.ids, 1);
+  of(tokens.routes, 2);
+  of(tokens.logprobs, 3);
+  of(tokens.trainer, 4);
 }
 
-int64_t bytes_in(const Head& head) {
-  int64_t bytes = head[2];
-  for (size_t i = 3; i < kHead; ++i) bytes += head[i] * 4;
-  return bytes;
-}
-
-Parcel packed(std::vector<Group> groups) {
+std::vector<std::byte> packed(std::vector<Group> groups, Lengths& lengths) {
   TokenArrays tokens;
-  const std::string text = state_of({.groups = std::move(groups)}, tokens)
-                               .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  Parcel p;
-  size_t at = 0;
-  const auto put = [&](const auto& list) {
-    p.sizes[at++] = std::ssize(list);
+  std::string text = state_of({.groups = std::move(groups)}, tokens)
+                         .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::vector<std::byte> all;
+  each_list(text, tokens, [&](const auto& list, size_t number) {
+    lengths[number] = std::ssize(list);
     const auto bytes = std::as_bytes(std::span(list));
-    p.bytes.insert(p.bytes.end(), bytes.begin(), bytes.end());
-  };
-  put(text);
-  put(tokens.ids);
-  put(tokens.routes);
-  put(tokens.logprobs);
-  put(tokens.trainer);
-  return p;
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  });
+  return all;
 }
 
-Parcel failed(Outcome outcome, Fault fault, std::string_view message) {
-  const auto bytes = std::as_bytes(std::span(message));
-  return {.outcome = outcome, .fault = fault, .sizes = {std::ssize(message)}, .bytes = {bytes.begin(), bytes.end()}};
-}
-
-Parcel outcome_of(sys::FunctionRef<std::vector<Group>()> work) {
-  try {
-    return packed(work());
-  } catch (const sys::Interrupted&) {
-    return {.outcome = Outcome::interrupted};
-  } catch (const Error& e) {
-    return failed(Outcome::failed, e.fault(), e.what());
-  }
-}
-
-std::string text_of(const Head& head, const std::byte* bytes) {
-  return {reinterpret_cast<const char*>(bytes), static_cast<size_t>(head[2])};
-}
-
-std::vector<Group> unpacked(const Head& head, const std::byte* bytes, int64_t vocabulary) {
-  const std::string text = text_of(head, bytes);
-  bytes += text.size();
+// Those of one rank; `bytes` moves behind them.
+std::vector<Group> unpacked(std::span<const int64_t> lengths, const std::byte*& bytes, int64_t vocabulary) {
+  std::string text;
   TokenArrays tokens;
-  size_t at = 3;
-  const auto take = [&](auto& list) {
-    list.resize(static_cast<size_t>(head[at++]));
+  each_list(text, tokens, [&](auto& list, size_t number) {
+    list.resize(static_cast<size_t>(lengths[number]));
     const size_t count = list.size() * sizeof(list[0]);
     if (count > 0) std::memcpy(list.data(), bytes, count);
     bytes += count;
-  };
-  take(tokens.ids);
-  take(tokens.routes);
-  take(tokens.logprobs);
-  take(tokens.trainer);
-  return rollouts_of(io::Json::parse(text, "answers of a rank", kTextLimits), tokens, vocabulary).groups;
+  });
+  return rollouts_of(io::Json::parse(text, "answers of a rank", kRolloutLimits), tokens, vocabulary).groups;
 }
 
 }  // namespace
 
 std::vector<Group> GroupExchange::all(sys::FunctionRef<std::vector<Group>()> work) {
   if (!ranks_) return work();
-  Parcel own = outcome_of(work);
+  std::vector<Group> own;
+  bool interrupted = false;
+  std::optional<Error> problem;
+  try {
+    own = work();
+  } catch (const sys::Interrupted&) {
+    interrupted = true;
+  } catch (const Error& error) {
+    problem = error;
+  }
+  if (first_told(*ranks_, interrupted ? "interrupted" : "")) throw sys::Interrupted();
+  if (const auto told = first_error(*ranks_, problem)) throw CommonError(told->fault(), told->what());
+
+  constexpr auto kLists = static_cast<int64_t>(std::tuple_size_v<Lengths>);
+  Lengths lengths{};
+  const std::vector<std::byte> sent = packed(std::move(own), lengths);
   const auto ranks = static_cast<size_t>(ranks_->size());
-  const Head head = head_of(own);
-  std::vector<int64_t> numbers(ranks * kHead);
-  ranks_->all_gather(view_of(head.data(), {std::ssize(head)}), mut_view_of(numbers.data(), {std::ssize(numbers)}))
+  std::vector<int64_t> sizes(ranks), all_lengths(ranks * lengths.size());
+  const int64_t size = std::ssize(sent);
+  ranks_->all_gather(view_of(&size, {1}), mut_view_of(sizes.data(), {std::ssize(sizes)})).wait();
+  ranks_->all_gather(view_of(lengths.data(), {kLists}), mut_view_of(all_lengths.data(), {std::ssize(all_lengths)}))
       .wait();
-  std::vector<Head> heads(ranks);
-  std::vector<int64_t> counts;
-  int64_t sum = 0;
-  for (size_t r = 0; r < ranks; ++r) {
-    std::copy_n(numbers.begin() + static_cast<std::ptrdiff_t>(r * kHead), kHead, heads[r].begin());
-    sum += counts.emplace_back(bytes_in(heads[r]));
-  }
-  std::vector<std::byte> bytes(static_cast<size_t>(sum));
-  const View sent(own.bytes.data(), DType::u8, {std::ssize(own.bytes)});
-  ranks_->all_gather(sent, MutView(bytes.data(), DType::u8, {sum}), counts).wait();
-  for (const Head& h : heads) {
-    if (h[0] == static_cast<int64_t>(Outcome::interrupted)) throw sys::Interrupted();
-  }
+  std::vector<std::byte> received(static_cast<size_t>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})));
+  ranks_
+      ->all_gather(View(sent.data(), DType::u8, {size}), MutView(received.data(), DType::u8, {std::ssize(received)}),
+                   sizes)
+      .wait();
   std::vector<Group> groups;
-  const std::byte* at = bytes.data();
-  for (size_t r = 0; r < ranks; at += counts[r++]) {
-    if (heads[r][0] == static_cast<int64_t>(Outcome::failed))
-      throw CommonError(static_cast<Fault>(heads[r][1]), text_of(heads[r], at));
-    for (Group& g : unpacked(heads[r], at, vocabulary_)) groups.push_back(std::move(g));
+  const std::byte* at = received.data();
+  for (size_t r = 0; r < ranks; ++r) {
+    const auto of_rank = std::span(all_lengths).subspan(r * lengths.size(), lengths.size());
+    for (Group& g : unpacked(of_rank, at, vocabulary_)) groups.push_back(std::move(g));
   }
   return groups;
 }

@@ -24,7 +24,7 @@ class GroupExchange {
   }
   // `work` gives the groups of this rank's share, this those of all ranks, in the order of their shares. All ranks call
   // it. Where `work` throws on some of them: Interrupted if a signal did it, otherwise a CommonError with the message
-  // of the first of these ranks.
+  // of the first of these ranks (agreement.h).
   std::vector<Group> all(sys::FunctionRef<std::vector<Group>()> work);
 
  private:

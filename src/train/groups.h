@@ -68,6 +68,9 @@ struct TokenArrays {
 void write_tokens(const TokenArrays& tokens, const std::filesystem::path& file);
 TokenArrays read_tokens(const std::filesystem::path& file);
 
+inline constexpr io::JsonLimits kRolloutLimits{.bytes = int64_t{1} << 30,
+                                               .values = int64_t{1} << 24};  // texts of answers
+
 // Adds to `tokens` what the state has the lengths of alone.
 nlohmann::ordered_json state_of(const StepRollouts& rollouts, TokenArrays& tokens);
 // Error where ids are outside the vocabulary, or numbers do not fit. States of older checkpoints have all in JSON.

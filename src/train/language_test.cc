@@ -6,13 +6,12 @@
 #include <functional>
 #include <utility>
 
-#include "comm/inproc.h"
 #include "core/integers.h"
 #include "io/token_file.h"
 #include "support/data.h"
 #include "support/error_of.h"
 #include "support/models.h"
-#include "train/mesh.h"
+#include "train/ranks_fixture.h"
 #include "train/trainer.h"
 
 namespace braid::train {
@@ -380,17 +379,8 @@ TEST_F(LanguageTest, ExactRanksFoldGradientsOfAdaptersAsOneDoes) {
   recipe_.lora.target_parameters = {"experts.up_proj"};
   recipe_.parallel.exact = true;
   const Run one = train();
-  std::vector<float> values;
   recipe_.out += "-ranks";
-  comm::run_in_process(2, {.per_node = 2}, [&](comm::Group& world) {
-    Mesh mesh(recipe_, world);
-    Arena arena;
-    Ctx ctx{.arena = arena, .threads = 1};
-    Language language(recipe_, ctx, &mesh);
-    Trainer(recipe_, language, ctx, &mesh).train({});
-    const auto own = language.masters().values();
-    if (world.rank() == 1) values.assign(own.begin(), own.end());
-  });
+  const std::vector<float> values = train_on_ranks(recipe_, 2).values;
   EXPECT_EQ(values, one.values.back());
   EXPECT_NE(values, one.values.front());
 }

@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "comm/inproc.h"
 #include "core/tape.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
@@ -26,7 +25,7 @@
 #include "support/error_of.h"
 #include "support/folder.h"
 #include "train/language.h"
-#include "train/mesh.h"
+#include "train/ranks_fixture.h"
 #include "train/trainer.h"
 
 namespace braid::train {
@@ -278,32 +277,21 @@ TEST(NestedModels, RanksTrainWhatOneDoes) {
   r.nest.budgets = {1, 0.6, 0.5};
   r.batch = 5;  // divided unevenly
   r.checkpoint.every = 0;
-  const auto losses_on = [&](int ranks, int64_t zero) {
+  r.log.every = 1;
+  const auto logs_on = [&](int ranks, int64_t zero) {
     r.out = (place.path() / fmt::format("{}-{}", ranks, zero)).string();
     r.parallel.zero = zero;
-    std::vector<double> losses;
-    comm::run_in_process(ranks, {.per_node = ranks}, [&](comm::Group& world) {
-      check_mesh(r, ranks);
-      Mesh mesh(r, world);
-      Arena arena;
-      Ctx ctx{.arena = arena, .threads = 1};
-      Language language(r, ctx, &mesh);
-      Trainer trainer(r, language, ctx, &mesh);
-      EXPECT_EQ(trainer.train({.step =
-                                   [&](const StepLog& log) {
-                                     if (world.rank() == 0) losses.push_back(log.loss), losses.push_back(log.grad_norm);
-                                   }}),
-                Outcome::finished);
-    });
-    return losses;
+    return train_on_ranks(r, ranks).logs;
   };
-  r.log.every = 1;
-  const std::vector<double> one = losses_on(1, 0);
-  ASSERT_EQ(one.size(), 12u);
+  const std::vector<StepLog> one = logs_on(1, 0);
+  ASSERT_EQ(one.size(), 6u);
   for (const int64_t zero : {0, 1}) {
-    const std::vector<double> two = losses_on(2, zero);
+    const std::vector<StepLog> two = logs_on(2, zero);
     ASSERT_EQ(two.size(), one.size());
-    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(two[i], one[i], 1e-5 * one[i]) << i;
+    for (size_t i = 0; i < one.size(); ++i) {
+      EXPECT_NEAR(two[i].loss, one[i].loss, 1e-5 * one[i].loss) << i;
+      EXPECT_NEAR(two[i].grad_norm, one[i].grad_norm, 1e-5 * one[i].grad_norm) << i;
+    }
     EXPECT_TRUE(fs::exists(list_checkpoints(r.out).back() / prune::kNestedFile)) << zero;
   }
   r.parallel.zero = 2;

@@ -27,7 +27,6 @@ constexpr int64_t kFailuresMax = 16;              // judgements in a row: the en
 constexpr uint32_t kProblemStream = 0x70726f62;
 constexpr int64_t kShares = 1'000'000;  // steps of rollout.think_share
 constexpr const char *kLines = "rollouts.jsonl", *kState = "rollout.json", *kTokens = "rollout.safetensors";
-constexpr io::JsonLimits kStateLimits{.bytes = int64_t{1} << 30, .values = int64_t{1} << 24};  // texts of answers
 
 [[noreturn]] void refuse(const char* word, const char* what, std::string got, std::string expected) {
   fail(word, {.what = what, .got = std::move(got), .expected = std::move(expected)});
@@ -403,7 +402,7 @@ void Rollouts::write_state(const fs::path& folder) const {
 
 void Rollouts::read_state(const fs::path& folder) {
   if (!fs::exists(folder / kState)) return;  // forced, from another kind of run
-  const io::Json state = io::Json::read(folder / kState, kStateLimits);
+  const io::Json state = io::Json::read(folder / kState, kRolloutLimits);
   curriculum_->set(state.need({"pass_rates"}));
   next_.reset();
   const auto next = state.get({"next"});

@@ -11,14 +11,13 @@
 #include <set>
 #include <sstream>
 
-#include "comm/inproc.h"
 #include "io/model_path.h"
 #include "support/error_of.h"
 #include "support/folder.h"
 #include "sys/interrupt.h"
 #include "train/checkpoint.h"
 #include "train/language.h"
-#include "train/mesh.h"
+#include "train/ranks_fixture.h"
 #include "train/trainer.h"
 
 namespace braid::train {
@@ -63,26 +62,6 @@ class RolloutTest : public support::FolderTest {
     }});
     const auto values = language.masters().values();
     run.values.assign(values.begin(), values.end());
-    return run;
-  }
-
-  // On ranks that divide the batch: what the first of them logs, and the values of all, which are the same.
-  Run train_on(int ranks, const fs::path& from = {}) {
-    Run run;
-    comm::run_in_process(ranks, {.per_node = ranks}, [&](comm::Group& world) {
-      check_mesh(recipe_, ranks);
-      Mesh mesh(recipe_, world);
-      Arena arena;
-      Ctx ctx{.arena = arena, .threads = 1};
-      Language language(recipe_, ctx, &mesh);
-      Trainer trainer(recipe_, language, ctx, &mesh);
-      if (!from.empty()) trainer.resume(from);
-      trainer.train({.step = [&](const StepLog& log) {
-        if (world.rank() == 0) run.losses.push_back(log.loss);
-      }});
-      const auto values = language.masters().values();
-      if (world.rank() == ranks - 1) run.values.assign(values.begin(), values.end());
-    });
     return run;
   }
 
@@ -189,37 +168,47 @@ TEST_F(RolloutTest, RanksDivideTheAnswers) {
   recipe_.rollout.ahead = 1;
   recipe_.rollout.prompts = 2;
   recipe_.policy.importance_cap = 5;
-  const auto on = [&](int ranks) {
-    recipe_.out = (folder_ / std::to_string(ranks)).string();
-    Run run = ranks == 1 ? train() : train_on(ranks);
-    return std::pair(std::move(run), lines());
-  };
-  const auto [one, answers] = on(1);
+  const Run one = train();
+  const std::vector<nlohmann::json> answers = lines();
   ASSERT_EQ(one.losses.size(), 3u);
   for (const int ranks : {2, 3}) {
-    const auto [many, same] = on(ranks);
-    EXPECT_EQ(many.losses, one.losses) << ranks;
+    recipe_.out = (folder_ / std::to_string(ranks)).string();
+    const RanksRun many = train_on_ranks(recipe_, ranks);
+    ASSERT_EQ(many.logs.size(), one.losses.size());
+    for (size_t i = 0; i < one.losses.size(); ++i) EXPECT_EQ(many.logs[i].loss, one.losses[i]) << ranks;
     EXPECT_EQ(many.values, one.values) << ranks;
-    EXPECT_EQ(same, answers) << ranks;
+    EXPECT_EQ(lines(), answers) << ranks;
   }
 }
 
-// An environment that fails on one rank ends the run on all, after a checkpoint, and any number of ranks goes on.
-TEST_F(RolloutTest, AnEnvironmentThatFailsOnARankEndsAll) {
-  recipe_.rollout.environments = {"command:while read -r l; do case \"$l\" in *problem*) [ -e " +
-                                  (folder_ / "broken").string() +
-                                  " ] && exit 1; echo '{\"prompt\": \"hi\"}';; *) n=$((n + 1)); "
-                                  "echo \"{\\\"reward\\\": $((n % 2))}\";; esac; done"};
+// An environment that fails ends the run on all ranks, after a complete checkpoint of the last step, and any number of
+// ranks goes on from it.
+TEST_F(RolloutTest, AnEnvironmentThatFailsOnRanksEndsAllOfThem) {
   recipe_.log.every = 1;
-  recipe_.steps = 1;
-  train_on(2);
-  std::ofstream(folder_ / "broken") << "";
   recipe_.steps = 2;
-  const fs::path first = list_checkpoints(recipe_.out).back();
-  const std::string error = support::error_of([&] { train_on(2, first); });
-  EXPECT_NE(error.find("command"), std::string::npos) << error;
-  fs::remove(folder_ / "broken");
-  EXPECT_EQ(train_on(3, first).losses.size(), 1u);
+  recipe_.checkpoint.every = 100;
+  recipe_.rollout.prompts = 2;
+  recipe_.rollout.refill = 0;
+  for (const auto& [zero, async] : {std::pair(0, false), {1, false}, {1, true}}) {
+    const fs::path place = folder_ / fmt::format("{}-{}", zero, async);
+    fs::create_directories(place);
+    const std::string posed = (place / "posed").string();
+    recipe_.rollout.environments = {"command:while read -r l; do case \"$l\" in *problem*) [ -e " + posed +
+                                    ".ok ] || [ $(cat " + posed + " 2>/dev/null | wc -l) -lt 2 ] || exit 1; echo >> " +
+                                    posed +
+                                    "; echo '{\"prompt\": \"hi\"}';; *) n=$((n + 1)); "
+                                    "echo \"{\\\"reward\\\": $((n % 2))}\";; esac; done"};
+    recipe_.out = (place / "out").string();
+    recipe_.parallel.zero = zero;
+    recipe_.checkpoint.async = async;
+    const std::string error = support::error_of([&] { train_on_ranks(recipe_, 2); });
+    EXPECT_NE(error.find("command"), std::string::npos) << error;
+    const std::vector<fs::path> saved = list_checkpoints(recipe_.out);
+    ASSERT_EQ(saved.size(), 1u) << zero << async;
+    std::ofstream(posed + ".ok") << "";
+    recipe_.parallel.zero = 0;
+    EXPECT_EQ(train_on_ranks(recipe_, 3, saved[0]).logs.size(), 1u);
+  }
 }
 
 // A signal ends the answers of a step, which has then not begun: drawn again, it is what it would have been.
