@@ -11,6 +11,7 @@
 #include "core/ref.h"
 #include "gnn/edge_ops.h"
 #include "gnn/network.h"
+#include "gnn/pass_fixture.h"
 #include "graph/generate.h"
 #include "graph/sample.h"
 #include "kernels/spmm/spmm_ref.h"
@@ -25,23 +26,6 @@ graph::Graph test_graph() {
   return graph::make_graph(
       {.rows = 5, .cols = 7, .rowptr = {0, 3, 3, 5, 10, 11}, .col = {1, 2, 6, 0, 0, 0, 2, 3, 4, 5, 4}});
 }
-
-struct Pass {
-  explicit Pass(int64_t nodes = 7) : seqs(SeqMap::one(nodes)) {}
-  Arena arena;
-  Tape tape;
-  Ctx ctx{.arena = arena, .tape = &tape};
-  SeqMap seqs;
-  nn::StateView none;
-  Run run{.ctx = ctx, .seqs = seqs, .state = none};
-
-  Tensor tensor(const TestTensor& from, bool trained) {
-    const Tensor t(arena, from.dtype, from.shape);
-    for (int64_t i = 0; i < t.view().count(); ++i) set_element(t.mut(), i, element(from.view(), i));
-    if (trained) tape.require_grad(t);
-    return t;
-  }
-};
 
 using Complex = std::complex<double>;
 
@@ -60,7 +44,7 @@ void expect_gradients(const Case& c) {
   const bool has_x = c.op != EdgeOp::copy_e, has_edge = c.op != EdgeOp::copy_x;
   const TestTensor x(DType::f32, {7, c.width}, 1), edge(DType::f32, {11, c.values}, 2, 0.3, 1.5),
       add(DType::f32, {5, c.width}, 3), self(DType::f32, {5}, 4), dy(DType::f32, {5, c.width}, 5);
-  Pass pass;
+  Pass pass(7);
   Messages m{.op = c.op, .reduce = c.reduce, .own = c.self ? 0.5f : 0};
   const Tensor tx = has_x ? pass.tensor(x, true) : Tensor();
   if (has_edge && !c.constant) m.edge = pass.tensor(edge, true);

@@ -10,6 +10,7 @@
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "gnn/edge_ops.h"
+#include "gnn/pass_fixture.h"
 #include "kernels/sddmm/sddmm_ref.h"
 
 namespace braid::gnn {
@@ -31,22 +32,6 @@ struct PairCase {
   DType type = DType::f32;
   bool same = false;  // u and v are one tensor
   bool again = false;
-};
-
-struct PairPasses {
-  Arena arena;
-  Tape tape;
-  Ctx ctx{.arena = arena, .tape = &tape, .poison = true};
-  SeqMap seqs = SeqMap::one(1);
-  nn::StateView none;
-  Run run{.ctx = ctx, .seqs = seqs, .state = none};
-
-  Tensor tensor(const TestTensor& from, bool trained) {
-    const Tensor t(arena, from.dtype, from.shape);
-    for (int64_t i = 0; i < t.view().count(); ++i) set_element(t.mut(), i, element(from.view(), i));
-    if (trained) tape.require_grad(t);
-    return t;
-  }
 };
 
 // Rows that no edge names: what they hold must not show.
@@ -76,7 +61,7 @@ void expect_pair_gradients(const PairCase& k, double unused) {
   }
   if (!k.same) spoil(u, {0, 5}, unused), spoil(v, {0, 6}, unused);
   const TestTensor dy(DType::f32, {graph.edges(), values}, 3);
-  PairPasses pass;
+  Pass pass(1, true);
   const bool reads_u = k.op != PairOp::copy_v, reads_v = k.op != PairOp::copy_u;
   const Tensor tu = reads_u ? pass.tensor(u, k.du) : Tensor(), tv = !reads_v ? Tensor()
                                                                     : k.same ? tu
@@ -150,7 +135,7 @@ TEST(PairValues, GradientsOfOneTensorAtBothEnds) {
 TEST(PairValues, OfAGraphWithoutEdgesGradientsAreZero) {
   const graph::Graph graph = graph::make_graph({.rows = 3, .cols = 2, .rowptr = {0, 0, 0, 0}});
   for (const PairOp op : kPairOps) {
-    PairPasses pass;
+    Pass pass(1, true);
     const TestTensor u(DType::f32, {3, 4}, 1), v(DType::f32, {2, 4}, 2);
     const Tensor tu = op != PairOp::copy_v ? pass.tensor(u, true) : Tensor(),
                  tv = op != PairOp::copy_u ? pass.tensor(v, true) : Tensor();

@@ -189,6 +189,13 @@ TEST(Regex, MatchesAsItsProgramDoes) {
   EXPECT_FALSE(Regex::parse("((((a?)*)*)*)*b", "test").matches(std::string(200, 'a') + "b", few));
 }
 
+// A random text of `letters`.
+std::string text_of(std::mt19937& random, size_t most, std::string_view letters) {
+  std::string text;
+  for (auto n = random() % (most + 1); n > 0; --n) text += letters[random() % letters.size()];
+  return text;
+}
+
 // Validators search: an alternative without an anchor may stand anywhere.
 TEST(Regex, SearchesAsAnotherMatcherDoes) {
   std::mt19937 random(7);
@@ -197,8 +204,7 @@ TEST(Regex, SearchesAsAnotherMatcherDoes) {
     const std::regex other(pattern);
     int matched = 0;
     for (int i = 0; i < 300; ++i) {
-      std::string text;
-      for (auto n = random() % 6; n > 0; --n) text += "ab "[random() % 3];
+      const std::string text = text_of(random, 5, "ab ");
       const bool want = std::regex_search(text, other);
       matched += want;
       int64_t steps = 100'000;
@@ -232,8 +238,7 @@ TEST(Regex, BoundedRepetitionsAgreeWithAnotherMatcher) {
     const std::regex other(pattern);
     int matched = 0;
     for (int i = 0; i < 800; ++i) {
-      std::string text;
-      for (auto n = random() % 11; n > 0; --n) text += "aaaab "[random() % 6];
+      const std::string text = text_of(random, 10, "aaaab ");
       const bool want = std::regex_match(text, other);
       matched += want;
       ASSERT_EQ(matches(constraint, text), want) << pattern << "  \"" << text << '"';
