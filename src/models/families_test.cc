@@ -417,6 +417,9 @@ TEST(NemotronNas, BlocksOfEveryKind) {
   EXPECT_EQ(part<nn::AttentionSpec>(read_back, 5).kv_heads, 1);
   EXPECT_EQ(part<nn::MlpSpec>(read_back, 0, 1).width, 256);  // 2/3 of 2 * 32, up to a multiple of 256
   EXPECT_EQ(part<nn::MlpSpec>(read_back, 1).width, 40);
+  c["block_configs"][0]["ffn"]["ffn_mult"] = 0.01;
+  EXPECT_NE(refusal(c).find("ffn_mult leaves no channel"), std::string::npos) << refusal(c);
+  c["block_configs"][0]["ffn"]["ffn_mult"] = 1.0;
   c["block_configs"][0]["attention"]["n_heads_in_group"] = 3;
   EXPECT_NE(refusal(c).find("n_heads_in_group"), std::string::npos);
 }

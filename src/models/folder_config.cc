@@ -20,6 +20,13 @@ constexpr std::array<std::array<const char*, 5>, 3> kPrefixes = {{
     {"transformer.", "", nullptr, nullptr, nullptr},
 }};
 
+bool all_there(const io::ModelPath& path) {
+  std::error_code none;
+  if (!fs::is_directory(path.weights, none)) return fs::exists(path.weights, none);
+  const std::vector<fs::path> files = io::weight_files(path.weights);
+  return !files.empty() && std::ranges::all_of(files, [&](const fs::path& file) { return fs::exists(file, none); });
+}
+
 bool same(const View& a, const View* b) {
   return b && a.dtype == b->dtype && a.shape == b->shape &&
          std::memcmp(a.data, b->data, static_cast<size_t>(a.bytes())) == 0;
@@ -74,13 +81,6 @@ StoredAs find_stored(const io::Safetensors& files, const std::string& name) {
   return {};
 }
 
-bool has_weights(const io::ModelPath& path) {
-  std::error_code none;
-  if (!fs::is_directory(path.weights, none)) return fs::exists(path.weights, none);
-  const std::vector<fs::path> files = io::weight_files(path.weights);
-  return !files.empty() && std::ranges::all_of(files, [&](const fs::path& file) { return fs::exists(file, none); });
-}
-
 io::Json folder_config(const io::ModelPath& path) {
   constexpr const char* kBias = "attention_bias";
   constexpr const char* kShared = "n_shared_experts";
@@ -89,7 +89,7 @@ io::Json folder_config(const io::ModelPath& path) {
   const bool hybrid = config.family.starts_with("nemotron_h");
   const bool biased = hybrid && json.bool_of({kBias}).value_or(false);
   const int64_t shared = hybrid ? json.int_of({kShared}).value_or(1) : 1;
-  if ((!config.tied && !biased && shared < 2) || !has_weights(path)) return json;
+  if ((!config.tied && !biased && shared < 2) || !all_there(path)) return json;
   const io::Safetensors files(path.weights);
   nlohmann::json corrected = json.raw();
   if (config.tied && has_own_head(files, config)) {

@@ -12,8 +12,6 @@
 
 namespace braid::models {
 
-bool has_weights(const io::ModelPath& path);  // all files of them
-
 // Only config.json where the weights are not there. The weights of a folder are read as far as equal bytes demand it.
 io::Json folder_config(const io::ModelPath& path);
 io::Json folder_config(const std::filesystem::path& folder);

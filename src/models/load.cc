@@ -202,12 +202,11 @@ InList list_of(std::string_view name) {
 // Error for a weight or bias in a layer that the config does not imply: it would be missing in silence. Scales,
 // buffers, the prediction block and whatever lies elsewhere (the towers of other modalities have lists of layers, too)
 // may be there.
-void check_places(const io::ModelPath& path, const Config& config) {
-  const io::Safetensors files(path.weights);
-  WeightStore store;
+void check_places(const io::ModelPath& path, const io::Safetensors& files, const FileSource& source) {
+  const Config config = read_config(folder_config(path));
   std::set<std::string> known;
   std::set<std::string, std::less<>> lists;
-  for (const TensorSpec& t : stored_inventory(config, FileSource(store, files, path.name))) {
+  for (const TensorSpec& t : stored_inventory(config, source)) {
     const std::string& name = *known.insert(find_stored(files, t.name).name).first;
     lists.emplace(list_of(name).list);
   }
@@ -235,7 +234,6 @@ Config load_config(const io::ModelPath& path) {
   }
   const io::Json json = folder_config(path);
   Config config = read_config(json);
-  if (has_weights(path)) check_places(path, config);
   const auto read = [&](const io::Json& quantisation) {
     check_quantisation(quantisation);
     if (has_fp8_cache(quantisation)) config.kv_cache = DType::f8_e4m3;
@@ -261,6 +259,7 @@ OpenFolder open_folder(const io::ModelPath& path) {
   const auto weights = std::make_shared<const io::Safetensors>(path.weights);
   store->keep(weights);
   auto source = std::make_unique<FileSource>(*store, *weights, path.name);
+  check_places(path, *weights, *source);
   return {std::move(store), std::move(source)};
 }
 

@@ -19,6 +19,7 @@ struct OpenFolder {
   std::shared_ptr<WeightStore> store;  // what the Params view
   std::unique_ptr<nn::ParamSource> source;
 };
+// Error for a weight or bias in a layer that the config does not imply: it would be missing in silence.
 OpenFolder open_folder(const io::ModelPath& path);
 
 // Formats of quantised files are known by the scale tensors that accompany a weight (docs/internals/formats.md):

@@ -15,6 +15,7 @@ int64_t width_of(const io::Json& ffn, int64_t hidden) {
   if (const auto width = ffn.int_of({"intermediate_size"}, Ranges::width)) return *width;
   const double mult = ffn.need({"ffn_mult"}).as_number({1e-3, 64});
   const auto exact = static_cast<int64_t>(2 * mult * static_cast<double>(hidden) / 3);
+  if (exact < 1) ffn.need({"ffn_mult"}).refuse("leaves no channel of this hidden_size", "a larger factor");
   return (exact + 255) / 256 * 256;
 }
 
