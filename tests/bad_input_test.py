@@ -306,6 +306,10 @@ class Outputs(Folders):
                       ("merge", "tiny", "--adapter", DATA / "adapter", "-o", missing / "x")):
             self.refused(*words, says=["there is no such folder", f"got {missing}; try mkdir -p {missing}\n"])
         self.refused("convert", "tiny", missing / "x.gguf", says=["there is no such folder"])
+        (self.place / "text").write_text("the cat\n")
+        tokenize = ("data", "tokenize", self.place / "text", "--tokenizer", "tiny", "-o")
+        self.refused(*tokenize, missing / "x", says=["there is no such folder", f"try mkdir -p {missing}\n"])
+        self.refused(*tokenize, f"{self.place}/", says=["is a folder", f"try {self.place}/corpus\n"])
         self.assertFalse(missing.exists())
 
     def test_a_dump_replaces_nothing_but_a_dump(self):

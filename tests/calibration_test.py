@@ -5,6 +5,7 @@ usage: calibration_test.py BRAID
 """
 import json
 import re
+import shutil
 import struct
 
 from support.program import DATA, Case, braid, main
@@ -151,6 +152,15 @@ class Calibration(Case):
                             ((*data, "--method", "auto", "--samples", "3"), "at least 4")):
             self.assertRefused(braid("quantize", MODEL, out, *words), says)
             self.assertFalse(out.exists())
+
+    def test_a_default_length_fits_the_model(self):
+        model = self.place / "model"
+        shutil.copytree(MODEL, model)
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 48}))
+        words = ("quantize", model, self.place / "out", "--data", TEXT, "--method", "gptq", "--samples", 2)
+        self.assertRefused(braid(*words, "--length", 49), "--length", "expected at most 48")
+        self.assertEqual(braid(*words).returncode, 0)
 
     def test_refusals(self):
         out = self.place / "out"

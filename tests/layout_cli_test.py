@@ -38,6 +38,9 @@ class Layout(Case):
         self.assertIn("roofs: H100 SXM data sheet (recalled)", text)
         self.assertEqual(text.count("  memory  "), 5)
 
+    def test_a_default_length_fits_the_model(self):
+        self.assertEqual(self.plan("gpt2-124m", "--ranks", 2, "--top", 1)["length"], 1024)
+
     def test_words_change_the_plan(self):
         plan = self.plan("hybrid-1b", "--ranks", 8, "--zero", 0, "--recompute", "full", "--micro", 2, "--top", 1000)
         for x in plan["layouts"]:
@@ -80,7 +83,7 @@ class Layout(Case):
         self.assertIn("no layout fits; got ", done.stderr)
         self.assertIn("recompute full", done.stdout)  # the nearest
         self.assertEqual(self.plan("gpt2-124m", "--ranks", 1, "--length", 1024)["legal"], 1)
-        self.refused("gpt2-124m", "--ranks", 1, says=["[--length]", "got 4096", "at most 1024"])
+        self.refused("gpt2-124m", "--ranks", 1, "--length", 4096, says=["[--length]", "got 4096", "at most 1024"])
         for x in self.plan("hybrid-1b", "--ranks", 8, "--length", 2, "--top", 1000)["layouts"]:
             self.assertLessEqual(x.get("cp", 1) * (x.get("tp", 1) if x.get("sp") else 1), 2)
 

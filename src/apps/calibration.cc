@@ -73,11 +73,12 @@ std::map<std::string, float> measured_inputs(const CalibrationArgs& o) {
   });
 }
 
-std::vector<std::vector<int32_t>> calibration_samples(const CalibrationArgs& o) {
+std::vector<std::vector<int32_t>> calibration_samples(CalibrationArgs& o) {
   const io::ModelPath path = models::find_weights(o.model);
   const std::string text = calibration_text(o.data);
   need_tokenizer(path, "a folder with tokenizer.json");
   const int64_t most = models::load_config(path).positions_max;
+  if (most > 0 && o.length_is_default) o.length = std::min(o.length, most);
   if (most > 0 && o.length > most)
     fail("--length", {.what = "is more than the model's positions",
                       .got = std::to_string(o.length),

@@ -157,12 +157,14 @@ void check_kind(const LayoutArgs& o) {
   }
 }
 
-int plan_layout(const LayoutArgs& o) {
+int plan_layout(LayoutArgs o) {
   check_kind(o);
-  const layout::Task task = task_of(o);
   const models::ConfigSource source = models::find_config(o.config);
   const models::Config config = models::read_config(source.json);
-  const int64_t limit = config.positions_limit(), longest = o.serve ? o.prompt + o.answer : o.length;
+  const int64_t limit = config.positions_limit();
+  if (limit > 0 && !typed(*o.cli, "length")) o.length = std::min(o.length, limit);
+  const layout::Task task = task_of(o);
+  const int64_t longest = o.serve ? o.prompt + o.answer : o.length;
   if (limit > 0 && longest > limit)
     fail(o.serve ? "--prompt" : "--length", {.what = "is longer than the model's positions",
                                              .got = std::to_string(longest),

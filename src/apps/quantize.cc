@@ -25,6 +25,7 @@ bool calibrate(QuantizeArgs& o, models::QuantRecipe& recipe) {
   io::check_parent(o.out);
   o.calibration.model = o.model;
   o.calibration.threads = o.quant.threads;
+  o.calibration.length_is_default = !o.cli->given("length");
   const bool rtn = o.calibration.method == "rtn";
   std::vector<std::vector<int32_t>> samples;
   if (!rtn || o.bits > 0) samples = calibration_samples(o.calibration);

@@ -114,6 +114,7 @@ int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Obje
                window + 1, window);
   if (const int64_t done = trainer.progress().step; done == recipe.steps)
     fmt::print(words, "already done at step {} of {}; a larger steps goes on\n", done, recipe.steps);
+  if (train::generates(recipe)) report::status("drawing the answers of the first step");
   report::Progress progress("training", recipe.steps);
   const train::Outcome outcome = trainer.train(printer(o, progress));
   if (outcome == train::Outcome::finished) {

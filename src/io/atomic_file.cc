@@ -119,7 +119,9 @@ void check_new_file(const fs::path& path, std::string_view own_kind, bool replac
   std::error_code none;
   if (fs::is_directory(path, none)) fail(where, {.what = "is a folder", .expected = "the name of a new file"});
   if (!fs::is_directory(folder, none))
-    fail_environment(where, {.what = "cannot be written: there is no such folder", .got = printable(folder.string())});
+    fail_environment(where, {.what = "cannot be written: there is no such folder",
+                             .got = printable(folder.string()),
+                             .hint = "mkdir -p " + printable(folder.string())});
   const bool of_a_model = fs::exists(folder / "config.json", none);
   const bool own = !own_kind.empty() && path.extension() == own_kind && fs::is_regular_file(path, none) && !of_a_model;
   if (own && replaces) return;

@@ -52,6 +52,15 @@ fs::path prefix_of(const fs::path& path) {
 }
 fs::path with(fs::path prefix, const char* extension) { return prefix += extension; }
 
+// Error if PREFIX.bin or PREFIX.idx cannot be new files.
+fs::path new_prefix_of(const fs::path& path) {
+  if (!path.has_filename())
+    fail(printable(path.string()),
+         {.what = "is a folder, not the beginning of two names", .hint = printable((path / "corpus").string())});
+  for (const char* extension : {".bin", ".idx"}) check_new_file(with(prefix_of(path), extension));
+  return prefix_of(path);
+}
+
 }  // namespace
 
 int64_t size_of(TokenType type) {
@@ -190,11 +199,9 @@ void TokenFile::read(int64_t first, std::span<int32_t> out) const {
 }
 
 TokenFileWriter::TokenFileWriter(const fs::path& prefix, int64_t vocabulary)
-    : prefix_(prefix_of(prefix)),
+    : prefix_(new_prefix_of(prefix)),
       type_(vocabulary < kU16Vocabulary ? TokenType::u16 : TokenType::i32),
-      bin_(with(prefix_, ".bin")) {
-  for (const char* extension : {".bin", ".idx"}) check_new_file(with(prefix_, extension));
-}
+      bin_(with(prefix_, ".bin")) {}
 
 void TokenFileWriter::add(std::span<const int32_t> document) {
   if (document.size() > std::numeric_limits<int32_t>::max())

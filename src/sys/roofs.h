@@ -17,6 +17,7 @@ struct Roofs {
   std::string bf16_unit = "none", int8_unit = "none";
 };
 
+// Of at most as many threads as there are cores: threads that share a core time each other's waiting.
 const Roofs& roofs(int threads);
 const Roofs& roofs();  // of default_threads()
 

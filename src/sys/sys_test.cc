@@ -397,6 +397,7 @@ TEST(Roofs, EveryUnitOfThisMachineHasOne) {
   const sys::Machine& m = sys::machine();
   const sys::Roofs& r = sys::roofs();
   EXPECT_EQ(&r, &sys::roofs());
+  EXPECT_EQ(&sys::roofs(m.cores + 1), &sys::roofs(m.cores));
   // The reads before a short run are shorter than it; a long run does not lengthen them.
   EXPECT_EQ(sys::ReadRate::seconds_before(0.001), sys::ReadRate::kShortest);
   EXPECT_EQ(sys::ReadRate::seconds_before(0.4), 0.1);
