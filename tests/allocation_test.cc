@@ -26,9 +26,11 @@
 #include "nn/precision.h"
 #include "support/data.h"
 #include "support/golden.h"
+#include "train/language.h"
 #include "train/optimizer.h"
 #include "train/running_mean.h"
 #include "train/spike.h"
+#include "train/trainer.h"
 
 namespace {
 
@@ -184,6 +186,34 @@ TEST(Allocation, AStepAllocatesNothingOnceItIsPlanned) {
       EXPECT_LE(mapped, trained.plan().arena.bytes + (int64_t{64} << 20) + 4096);
     }
   }
+}
+
+// Steps of the loop itself, from drawing the batch to the averaged weights, in parts: nothing but the list of
+// what is logged, and its line of loss.csv.
+TEST(Allocation, AStepOfTheTrainerAllocatesItsLog) {
+  if (!BRAID_COUNTS) GTEST_SKIP() << "a sanitizer has its own malloc";
+  const support::Folder holder;
+  const auto init = std::filesystem::path(support::data()) / "hf/nemotron-h-latent-mtp";
+  train::Recipe recipe;
+  recipe.init = init.string();
+  recipe.out = (holder.path() / "out").string();
+  recipe.steps = 12;
+  recipe.batch = 6;
+  recipe.accumulate = 2;
+  recipe.length = 40;
+  recipe.data.kind = "markov";
+  recipe.ema_decay = 0.9;
+  recipe.spike.window = 4;
+  recipe.log.jsonl.clear();
+  recipe.log.every = 100;
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 2};
+  train::Language language(recipe, ctx);
+  train::Trainer trainer(recipe, language, ctx);
+  std::array<int64_t, 13> at{};
+  EXPECT_EQ(trainer.train({.progress = [&](int64_t done) { at[static_cast<size_t>(done)] = allocations; }}),
+            train::Outcome::finished);
+  for (size_t step = 4; step < at.size(); ++step) EXPECT_LE(at[step] - at[step - 1], 6) << step;
 }
 
 // Greedy steps of one sequence and of three together, across pages, once the first ones have sized the lists.

@@ -213,6 +213,7 @@ StepLog Trainer::step() {
   progress_.tokens += tokens;
   ++progress_.step;
 
+  log.metrics.reserve(sums_.all().size());
   for (const Sums::Sum& sum : sums_.all()) {
     const bool known = !log.empty || sum.count > 0;  // without targets: of what else was counted
     if (known && std::string_view(sum.name) != "loss") log.metrics.emplace_back(sum.name, sum.mean());

@@ -34,7 +34,6 @@ enum class Outcome { finished, stopped };  // stopped: by a signal, with a check
 
 // Does the log of a run with these weights show its share of the machine's roofs, which take a second to measure? Not
 // of a toy.
-
 bool measures_roof(const models::MasterWeights& masters);
 
 // A checkpoint that all ranks write.
