@@ -147,6 +147,9 @@ TEST(Regex, Matches) {
       // An end of a line for JavaScript is none for Python.
       {".", {"a", "\xe2\x80\xa7", "\xc2\x85"}, {"\n", "\r", "\xe2\x80\xa8", "\xe2\x80\xa9"}},
       {"\\ud83d\\ude00", {"\xf0\x9f\x98\x80"}, {"", "\xf0\x9f\x98\x81"}},
+      {"[^\\ud800-\\udfff]", {"a", "\xf0\x9f\x98\x80", "\xed\x9f\xbf", "\xee\x80\x80"}, {""}},
+      {"[a\\ud83d]", {"a"}, {"\xed\xa0\xbd"}},
+      {"[\\ud83d\\u0041]", {"A"}, {"B"}},
       {"[\\ud83d\\ude00-\\uD83D\\uDE02]", {"\xf0\x9f\x98\x82"}, {"\xf0\x9f\x98\x83"}},
       {"x{2}{y}{,z}", {"xx{y}{,z}"}, {"xx"}}};
   for (const RegexCase& c : cases) {

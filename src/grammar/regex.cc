@@ -189,17 +189,22 @@ class RegexParser {
     at_ += digits;
     return {value, value};
   }
-  // After \u: four digits, or twice that for one character beyond them.
-  CharRange code_unit() {
+  // After \u: four digits, or twice that for one character beyond them. Half of those is in no text: classes may name it
+  // beside others.
+  CharRange code_unit(bool in_class) {
     const char32_t unit = hex(4).first;
-    if (unit < 0xd800 || unit > 0xdfff) return {unit, unit};
+    if (!is_half({unit, unit})) return {unit, unit};
     if (unit < 0xdc00 && text_.substr(at_).starts_with("\\u")) {
+      const size_t after = at_;
       at_ += 2;
       const char32_t low = hex(4).first, both = 0x10000 + ((unit - 0xd800) << 10U) + (low - 0xdc00);
       if (low >= 0xdc00 && low <= 0xdfff) return {both, both};
+      at_ = after;
     }
-    refuse("half a surrogate pair");
+    if (!in_class) refuse("half a surrogate pair");
+    return {unit, unit};
   }
+  static bool is_half(const CharRange& r) { return r.first >= 0xd800 && r.last <= 0xdfff; }
   // After \p: {Name}, or the one letter of a category.
   CharSet property() {
     const size_t begin = at_;
@@ -218,7 +223,7 @@ class RegexParser {
     return *std::move(set);
   }
   // After the backslash's place: one character, or a class.
-  CharSet escape(bool in_negated = false) {
+  CharSet escape(bool in_class = false, bool in_negated = false) {
     ++at_;
     if (!more()) refuse("a backslash at its end");
     const char32_t ch = literal();
@@ -237,7 +242,7 @@ class RegexParser {
       case 'x':
         return {hex(2)};
       case 'u':
-        return {code_unit()};
+        return {code_unit(in_class)};
       default:
         break;
     }
@@ -250,7 +255,7 @@ class RegexParser {
   }
   CharSet class_item(bool in_negated) {
     if (text_[at_] == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] == 'b') return at_ += 2, CharSet{{'\b', '\b'}};
-    if (text_[at_] == '\\') return escape(in_negated);
+    if (text_[at_] == '\\') return escape(true, in_negated);
     const char32_t ch = literal();
     return {{ch, ch}};
   }
@@ -271,6 +276,7 @@ class RegexParser {
       out.insert(out.end(), item.begin(), item.end());
     }
     if (!take(']')) refuse("a [ without its ]");
+    if (!negated && !out.empty() && std::ranges::all_of(out, is_half)) refuse("a class of half surrogate pairs alone");
     return negated ? complement(out) : out;
   }
 
