@@ -13,7 +13,6 @@ to the 500 sums of `braid data synth`, thinking off, which no run draws.
 import argparse
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -42,8 +41,8 @@ def run(*words):
 
 def accuracy(braid, model, tasks):
     """Right answers of 500, by task and in all."""
-    table = run(braid, "eval", model, "--tasks", tasks, "--think", "off", "-t", "1")
-    return {m[1]: int(m[2]) for m in re.finditer(r"^(\w+) +(\d+) +\d+ +[\d.]+%$", table, re.M)}
+    done = json.loads(run(braid, "eval", model, "--tasks", tasks, "--think", "off", "-t", "1", "--json"))
+    return {name: score["right"] for name, score in done["tasks"].items()} | {"all": done["right"]}
 
 
 def result_of(options, tasks, arm, seed):

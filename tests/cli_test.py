@@ -232,6 +232,7 @@ class Refusals(Case):
         tasks.write_text('{"task": "a", "messages": [{"role": "user", "content": "What is 345 * 678?"}], "answers": ["233910"]}\n')
         scores = [json.loads(braid("eval", "--tasks", str(tasks), "--think", "on", "--mtp", "--json", *more).stdout)
                   for more in ((), ("--reasoning-budget", "8"))]
+        self.assertEqual(round(scores[0]["interval"][0 if scores[0]["right"] else 1], 1), 20.7 if scores[0]["right"] else 79.3)
         self.assertLess(scores[1]["mtp"]["drafted"], scores[0]["mtp"]["drafted"] / 2)
         self.assertTrue(0 <= scores[0]["mtp"]["accepted"] <= scores[0]["mtp"]["drafted"])
         full = json.loads(braid("eval", "--tasks", str(tasks), "--think", "on", "--mtp", "--json", "-c", "64").stdout)

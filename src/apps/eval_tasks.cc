@@ -19,24 +19,31 @@ namespace {
 
 using nlohmann::ordered_json;
 
-double accuracy(const eval::TaskScore& s) { return 100.0 * static_cast<double>(s.right) / static_cast<double>(s.n); }
+ordered_json json_of(const eval::TaskScore& s) {
+  const auto [low, high] = s.interval();
+  return {{"right", s.right}, {"n", s.n}, {"accuracy", 100 * s.accuracy()}, {"interval", {100 * low, 100 * high}}};
+}
 
 void print(const std::vector<eval::TaskScore>& scores, const eval::TaskScore& all, const ModelArgs& model,
            const TaskArgs& args, bool json) {
   if (json) {
     ordered_json tasks = ordered_json::object();
-    for (const eval::TaskScore& s : scores) tasks[s.task] = {{"right", s.right}, {"n", s.n}, {"accuracy", accuracy(s)}};
-    ordered_json j = {{"model", model.model}, {"file", args.file}, {"think", args.think}, {"accuracy", accuracy(all)},
-                      {"right", all.right},   {"n", all.n},        {"cut", all.cut},      {"tasks", tasks}};
+    for (const eval::TaskScore& s : scores) tasks[s.task] = json_of(s);
+    ordered_json j = {{"model", model.model}, {"file", args.file}, {"think", args.think}};
+    j.update(json_of(all));
+    j["cut"] = all.cut;
+    j["tasks"] = tasks;
     if (args.drafts) j["mtp"] = {{"drafted", all.drafted}, {"accepted", all.accepted}};
     fmt::print("{}\n", io::dumped(j));
     return;
   }
   using report::Align;
-  report::Table table({{"task"}, {"right", Align::right}, {"n", Align::right}, {"accuracy", Align::right}});
+  report::Table table(
+      {{"task"}, {"right", Align::right}, {"n", Align::right}, {"accuracy", Align::right}, {"95% interval"}});
   const auto row = [&](const eval::TaskScore& s) {
-    table.row(
-        {printable(s.task, 40), std::to_string(s.right), std::to_string(s.n), fmt::format("{:.1f}%", accuracy(s))});
+    const auto [low, high] = s.interval();
+    table.row({printable(s.task, 40), std::to_string(s.right), std::to_string(s.n),
+               fmt::format("{:.1f}%", 100 * s.accuracy()), fmt::format("{:.1f} to {:.1f}%", 100 * low, 100 * high)});
   };
   for (const eval::TaskScore& s : scores) row(s);
   if (scores.size() > 1) row(all);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "engine/answer_text.h"
@@ -119,6 +120,14 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
     results.push_back(std::move(r));
   }
   return results;
+}
+
+std::pair<double, double> TaskScore::interval() const {
+  constexpr double z = 1.959964;  // of a normal distribution, on either side
+  const auto count = static_cast<double>(n);
+  const double share = accuracy(), centre = share + z * z / (2 * count),
+               half = z * std::sqrt(share * (1 - share) / count + z * z / (4 * count * count)), all = 1 + z * z / count;
+  return {std::max(0.0, (centre - half) / all), std::min(1.0, (centre + half) / all)};
 }
 
 std::vector<TaskScore> scores_of(const std::vector<TaskResult>& results) {

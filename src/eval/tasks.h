@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/draft.h"
@@ -42,6 +43,10 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
 struct TaskScore {
   std::string task;
   int64_t right = 0, n = 0, cut = 0, drafted = 0, accepted = 0;
+
+  double accuracy() const { return static_cast<double>(right) / static_cast<double>(n); }
+  // 95%, of a share: Wilson's score interval (JASA 22, 1927), which holds for few answers and near 0 and 1, too.
+  std::pair<double, double> interval() const;
 };
 // One score per task, in order of first occurrence.
 std::vector<TaskScore> scores_of(const std::vector<TaskResult>& results);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -39,6 +40,21 @@ TEST_F(Tasks, ThinkingIsSetAside) {
   EXPECT_EQ(scores[1].right, 0);
   EXPECT_TRUE(run_tasks(model, rows, {.think = false}, [](int64_t) { return true; })[0].reasoning.empty());
   EXPECT_TRUE(run_tasks(model, rows, {}, [](int64_t) { return false; }).empty());
+}
+
+// Its ends are the shares from which what was seen is 1.96 deviations away.
+TEST_F(Tasks, IntervalsHoldSharesThatExplainWhatWasSeen) {
+  for (const auto& [right, n] : {std::pair<int64_t, int64_t>{320, 500}, {0, 10}, {125, 125}, {1, 2}, {1, 1}}) {
+    const TaskScore score{.task = "t", .right = right, .n = n};
+    const auto [low, high] = score.interval();
+    EXPECT_EQ(right == 0, low < 1e-12);
+    EXPECT_EQ(right == n, high > 1 - 1e-12);
+    for (const double end : {low, high}) {
+      if (end < 1e-12 || end > 1 - 1e-12) continue;
+      const double deviation = std::sqrt(end * (1 - end) / static_cast<double>(n));
+      EXPECT_NEAR(std::fabs(score.accuracy() - end) / deviation, 1.959964, 1e-9) << right << " of " << n;
+    }
+  }
 }
 
 TEST_F(Tasks, BadLinesAreNamed) {
