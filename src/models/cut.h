@@ -2,8 +2,8 @@
 // whose outputs add up to the whole's (core/param.h, Shard). A block that does not divide stays whole on every rank.
 // Experts divide with their block, or apart from it (ExpertCut, nn/expert_parallel.h).
 //
-// Keys and values, and groups of B and C, that are fewer than ranks are on every rank whose heads read them; the norm of
-// such a group then spans its ranks (nn/tensor_parallel.h).
+// Keys and values, and groups of B and C, that are fewer than ranks are on every rank whose heads read them; the norm
+// of such a group then spans its ranks (nn/tensor_parallel.h).
 #pragma once
 #include "models/config.h"
 

@@ -45,10 +45,10 @@ struct MasterTensor {
   std::vector<Range> shared{};
   int64_t sharers = 1;
   bool first_sharer = true;
-  bool partial = false;    // whole here and on other ranks, for other parts of its block or tokens: gradients add up
-  bool ends = false;       // also held by the other end of a pipeline, which reads it too: gradients add up
-  bool counted = true;     // by this rank, in the norm of all ranks' gradients
-  int layer = -1;          // of the model, which alone reads it, once in a pass; -1: none
+  bool partial = false;  // whole here and on other ranks, for other parts of its block or tokens: gradients add up
+  bool ends = false;     // also held by the other end of a pipeline, which reads it too: gradients add up
+  bool counted = true;   // by this rank, in the norm of all ranks' gradients
+  int layer = -1;        // of the model, which alone reads it, once in a pass; -1: none
 
   int64_t count() const {  // of elements that this rank holds
     int64_t n = 0;

@@ -64,8 +64,8 @@ void Optimizer::add_parts(const models::MasterTensor& tensor, const std::vector<
     if (&masters_.tensor_of(*p) != &tensor || !is_inner_matrix(*p)) continue;
     const int64_t number = divided_ ? divided_->add(tensor, *p) : -1;
     const bool counted = tensor.counted && counts(tensor, p->offset - tensor.offset);
-    parts_.push_back({p->offset, state_of(p->offset), p->value.rows, p->value.cols, true, decays, rounded, counted,
-                      keeps, number});
+    parts_.push_back(
+        {p->offset, state_of(p->offset), p->value.rows, p->value.cols, true, decays, rounded, counted, keeps, number});
   }
   if (parts_.size() == before) add_elements(tensor, part);
 }

@@ -162,9 +162,9 @@ TEST_F(SharedHeads, AnyRanksResume) {
       expect_close(train_on_ranks(divided(c, "then"), c.ranks, from).logs, rest, name);
     }
   };
-  const Case one{"one", 1, [](auto&) {}}, two{"tp 2", 2, [](auto& p) { p.tp = 2; }},
-      four{"tp 4 zero 3", 8, [](auto& p) { p.tp = 4, p.zero = 3; }}, eight{"tp 8", 8, [](auto& p) { p.tp = 8; }},
-      grid{"grid 4,1,2,1", 8, [](auto& p) { p.grid = "4,1,2,1"; }};
+  const Case one{"one", 1, [](auto&) {}}, two{"tp 2", 2, [](auto&p) { p.tp = 2; }},
+      four{"tp 4 zero 3", 8, [](auto&p) { p.tp = 4, p.zero = 3; }}, eight{"tp 8", 8, [](auto&p) { p.tp = 8; }},
+      grid{"grid 4,1,2,1", 8, [](auto&p) { p.grid = "4,1,2,1"; }};
   expect(four, {one, two, four, eight, grid});
   expect(eight, {one, four});
   expect(one, {eight});
@@ -247,7 +247,8 @@ std::vector<int64_t> bytes_of_a_step(const std::filesystem::path& folder, int ra
 // 2 (R - 1) / R of every number, where R ranks share it; small messages go to log2(R) ranks whole.
 int64_t all_reduced(int64_t numbers, int64_t ranks) {
   const int64_t bytes = 4 * numbers;
-  return bytes <= 32 << 10 ? bytes * (std::bit_width(static_cast<uint64_t>(ranks)) - 1) : 2 * bytes * (ranks - 1) / ranks;
+  return bytes <= 32 << 10 ? bytes * (std::bit_width(static_cast<uint64_t>(ranks)) - 1)
+                           : 2 * bytes * (ranks - 1) / ranks;
 }
 
 // What they send more than with as many groups, keys and values as heads. Of the hybrid: 24 states of each of B and C
