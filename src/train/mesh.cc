@@ -275,7 +275,22 @@ void check_cut(const Recipe& recipe) {
   const Grid axes = p.axes();
   const ExpertCut experts =
       p.divides_experts() ? ExpertCut{.ep = {.ranks = p.ep}, .etp = {.ranks = p.etp}} : ExpertCut();
-  (void)models::cut_config(config_of(recipe), {.ranks = axes.x, .sequence = p.sp, .hidden_ranks = axes.y}, experts);
+  const models::Config whole = config_of(recipe);
+  const auto divides = [&](int64_t ranks) {
+    bool any = ranks == 1;
+    const Cut cut{.ranks = ranks, .sequence = p.sp, .hidden_ranks = axes.y};
+    models::Config own = models::cut_config(whole, cut, experts);
+    models::each_part(own, [&](const models::PartSpec& part) { any = any || part.cut; });
+    return any;
+  };
+  if (divides(axes.x)) return;
+  int64_t fewer = axes.x - 1;
+  while (!divides(fewer)) --fewer;
+  fail(p.grid.empty() ? "parallel.tp" : "parallel.grid",
+       {.what = "divides no block of the model, of which all ranks would compute the same",
+        .got = std::to_string(axes.x),
+        .expected = "a divisor of the heads, or of the channels, of some block",
+        .hint = p.grid.empty() ? fmt::format("parallel.tp={}", fewer) : fmt::format("x = {}", fewer)});
 }
 
 namespace {

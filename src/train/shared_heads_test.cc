@@ -12,7 +12,7 @@
 
 #include "core/integers.h"
 #include "core/tape.h"
-#include "models/cut.h"
+#include "support/error_of.h"
 #include "support/models.h"
 #include "train/ranks_fixture.h"
 #include "train/token_shares.h"
@@ -52,8 +52,21 @@ struct Case {
 
 class SharedHeads : public models::FolderTest {
  protected:
+  // Weights of both signs, so that every block matters.
   void begin(const nlohmann::json& config) {
-    write(config, tensors_of(config));
+    write("config.json", config.dump());
+    io::SafetensorsWriter file(folder_ / "model.safetensors", tensors_of(config));
+    std::mt19937 random(1);
+    for (const io::TensorSpec& spec : file.order()) {
+      std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
+      const MutView values(bytes.data(), spec.dtype, spec.shape);
+      for (int64_t i = 0; i < values.count(); ++i) {
+        const auto n = static_cast<double>(random() % 129);
+        set_element(values, i, spec.shape.rank == 1 ? 0.5 + n / 128 : (n - 64) / 256);
+      }
+      file.write(spec.name, bytes);
+    }
+    file.finish();
     recipe_ = {};
     recipe_.init = folder_.string();
     recipe_.out = (folder_ / "out").string();
@@ -168,6 +181,22 @@ TEST_F(SharedHeads, AnyRanksResume) {
   expect(four, {one, two, four, eight, grid});
   expect(eight, {one, four});
   expect(one, {eight});
+}
+
+// What divides nothing is refused with the next number that divides a block.
+TEST_F(SharedHeads, TheNearestThatDivides) {
+  begin(hybrid_of(2, 2));
+  const auto error = [&](auto&& divide) {
+    Recipe recipe = recipe_;
+    divide(recipe.parallel);
+    return support::error_of([&] { check_cut(recipe); });
+  };
+  EXPECT_EQ(error([](auto& p) { p.tp = 7; }),
+            "[parallel.tp] divides no block of the model, of which all ranks would compute the same; got 7; expected a "
+            "divisor of the heads, or of the channels, of some block; try parallel.tp=4");
+  EXPECT_NE(error([](auto& p) { p.grid = "7,1,1,1"; }).find("[parallel.grid]"), std::string::npos);
+  for (const int64_t ranks : {1, 2, 3, 4, 8}) EXPECT_EQ(error([&](auto& p) { p.tp = ranks; }), "") << ranks;
+  EXPECT_NE(error([](auto& p) { p.tp = 51; }).find("fewer rows than ranks"), std::string::npos);
 }
 
 // Of ranks that have the same: the elements of all tensors, one after the other.
