@@ -53,7 +53,8 @@ class Ranks(MeshCase):
 
     def test_parts_of_blocks_add_up(self):
         one = self.run_in("one")
-        for ranks, words in ((2, ()), (4, ("parallel.zero=1",)), (2, ("memory.recompute=selective",))):
+        for ranks, words in ((2, ()), (4, ("parallel.zero=1",)), (2, ("memory.recompute=selective",)),
+                             (4, ("parallel.tp=4", "memory.recompute=full"))):  # of two keys and two groups
             got = self.run_in(f"tp-{ranks}-{len(words)}", "--ranks", ranks, "parallel.tp=2", *words)
             self.assertClose(got, one)
 

@@ -10,25 +10,22 @@ namespace {
 
 // The part of a block of `ranks` ranks; false: it stays whole.
 struct Narrow {
-  int64_t ranks;
+  const Cut& cut;
   ExpertCut experts;
+  int64_t ranks = cut.ranks;
 
-  bool heads(int64_t units, int64_t shared) const {
-    return shared >= ranks && divides({.axis = Shard::Axis::rows, .units = units, .shared = shared}, ranks);
+  // Equally many on every rank.
+  template <class Spec>
+  bool heads(Spec& spec, int64_t shared) const {
+    if (!divides({.axis = Shard::Axis::rows, .units = spec.heads, .shared = shared}, ranks)) return false;
+    take_heads(spec, cut);
+    return true;
   }
   bool channels(int64_t width) const {  // as load_mlp counts them
     return divides({.axis = Shard::Axis::rows, .units = width % 16 == 0 ? width / 16 : width}, ranks);
   }
-  bool operator()(nn::Mamba2Spec& m) const {  // norms of groups do not span ranks
-    if (!heads(m.heads, m.groups)) return false;
-    m.heads /= ranks, m.groups /= ranks;
-    return true;
-  }
-  bool operator()(nn::AttentionSpec& a) const {
-    if (!heads(a.heads, a.kv_heads)) return false;
-    a.heads /= ranks, a.kv_heads /= ranks;
-    return true;
-  }
+  bool operator()(nn::Mamba2Spec& m) const { return heads(m, m.groups); }
+  bool operator()(nn::AttentionSpec& a) const { return heads(a, a.kv_heads); }
   bool operator()(nn::MlpSpec& f) const {
     if (!channels(f.width)) return false;
     f.width /= ranks;
@@ -107,6 +104,41 @@ void share_hidden(Config& config, const Cut& cut) {
 
 }  // namespace
 
+HeadShare heads_of(int64_t heads, int64_t shared, const Cut& cut) {
+  const int64_t each = heads / shared;
+  HeadShare s{.heads = share_of(heads, cut.rank, cut.ranks)};
+  const int64_t first = s.heads.begin, end = first + s.heads.count;
+  s.shared = {first / each, (end + each - 1) / each - first / each};
+  s.whole = first % each == 0 && end % each == 0;
+  return s;
+}
+
+bool heads_fit(int64_t heads, int64_t shared, int64_t ranks) {
+  if (heads < ranks) return false;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const HeadShare s = heads_of(heads, shared, {.rank = rank, .ranks = ranks});
+    if (!s.whole && s.shared.count > 1) return false;
+  }
+  return true;
+}
+
+void take_heads(nn::Mamba2Spec& spec, const Cut& cut) {
+  if (cut.ranks == 1) return;
+  const HeadShare own = heads_of(spec.heads, spec.groups, cut);
+  bool whole = true;
+  for (int64_t r = 0; r < cut.ranks; ++r)
+    whole = whole && heads_of(spec.heads, spec.groups, {.rank = r, .ranks = cut.ranks}).whole;
+  if (!whole) spec.norm = {.groups = spec.groups, .first = own.shared.begin, .channels = spec.inner() / spec.groups};
+  spec.heads = own.heads.count;
+  spec.groups = own.shared.count;
+}
+
+void take_heads(nn::AttentionSpec& spec, const Cut& cut) {
+  const HeadShare own = heads_of(spec.heads, spec.kv_heads, cut);
+  spec.heads = own.heads.count;
+  spec.kv_heads = own.shared.count;
+}
+
 bool has_experts(const Config& config) {
   bool any = false;
   each_part(config, [&](const PartSpec& part) { any = any || std::holds_alternative<nn::MoeSpec>(part.block); });
@@ -128,7 +160,7 @@ Config cut_config(const Config& whole, const Cut& cut, const ExpertCut& experts)
   if (experts.divides() && !has_experts(config))
     fail("parallel.ep", {.what = "the model has no experts", .hint = "parallel.ep=1 parallel.etp=1"});
   each_part(config, [&](PartSpec& part) {
-    const bool divided = std::visit(Narrow{cut.ranks, experts}, part.block);
+    const bool divided = std::visit(Narrow{cut, experts}, part.block);
     part.cut = divided && cut.ranks > 1;
   });
   share_hidden(config, cut);

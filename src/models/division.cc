@@ -18,30 +18,6 @@ int64_t channels_of(int64_t width, const Cut& cut) {
   return share_of(units, cut.rank, cut.ranks).count * (width / units);
 }
 
-// Heads of one rank, with the first and the number of what they share.
-struct HeadShare {
-  Range heads{}, shared{};
-  bool whole = true;  // all heads of these
-};
-HeadShare heads_of(int64_t heads, int64_t shared, const Cut& cut) {
-  const int64_t each = heads / shared;
-  HeadShare s{.heads = share_of(heads, cut.rank, cut.ranks)};
-  const int64_t first = s.heads.begin, end = first + s.heads.count;
-  s.shared = {first / each, (end + each - 1) / each - first / each};
-  s.whole = first % each == 0 && end % each == 0;
-  return s;
-}
-
-// Whether all ranks have some heads, of one group or of whole ones.
-bool heads_fit(int64_t heads, int64_t shared, int64_t ranks) {
-  if (heads < ranks) return false;
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    const HeadShare s = heads_of(heads, shared, {.rank = rank, .ranks = ranks});
-    if (!s.whole && s.shared.count > 1) return false;
-  }
-  return true;
-}
-
 // What keeps a block from being divided; empty: nothing.
 struct Obstacle {
   int64_t tp, experts, parts, all;  // ranks that share heads, whole experts, an expert's width, a shared expert
@@ -97,19 +73,12 @@ struct Part {
 
   bool operator()(nn::Mamba2Spec& m) const {
     if (d.tp == 1) return false;
-    const HeadShare own = heads_of(m.heads, m.groups, d.tensor(rank));
-    bool whole = true;
-    for (int64_t r = 0; r < d.tp; ++r) whole = whole && heads_of(m.heads, m.groups, d.tensor(r)).whole;
-    if (!whole) m.norm = {.groups = m.groups, .first = own.shared.begin, .channels = m.inner() / m.groups};
-    m.heads = own.heads.count;
-    m.groups = own.shared.count;
+    take_heads(m, d.tensor(rank));
     return true;
   }
   bool operator()(nn::AttentionSpec& a) const {
     if (d.tp == 1) return false;
-    const HeadShare own = heads_of(a.heads, a.kv_heads, d.tensor(rank));
-    a.heads = own.heads.count;
-    a.kv_heads = own.shared.count;
+    take_heads(a, d.tensor(rank));
     return true;
   }
   bool operator()(nn::MlpSpec& f) const {

@@ -170,6 +170,25 @@ class MasterSource final : public nn::ParamSource {
       tensor.held = channels_of(tensor.by_cols ? cols : rows);
     }
     CHECK(tensor.count() == r.shape.count(), "{}: {} of {}", r.name, tensor.count(), r.shape.count());
+    if (by_shard && !all.segments.empty()) share_units(tensor, all.segments);
+  }
+
+  // Segments of fewer units than ranks: each unit is on several ranks.
+  void share_units(MasterTensor& tensor, const std::vector<Segment>& segments) const {
+    int64_t rows = 0;
+    for (const Range& r : tensor.held) rows += r.count;
+    const int64_t width = tensor.count() / rows;
+    int64_t at = 0;
+    for (size_t i = 0; i < segments.size(); at += tensor.held[i++].count) {
+      if (segments[i].units >= cut_.ranks) continue;
+      const int64_t begin = at * width, count = tensor.held[i].count * width;
+      if (!tensor.shared.empty() && tensor.shared.back().begin + tensor.shared.back().count == begin)
+        tensor.shared.back().count += count;
+      else
+        tensor.shared.push_back({begin, count});
+      tensor.sharers = cut_.ranks / segments[i].units;
+    }
+    tensor.first_sharer = cut_.rank % tensor.sharers == 0;
   }
 
   // This rank's channels of the residual stream, where `extent` rows or columns are the stream's, once or several
@@ -203,6 +222,18 @@ class MasterSource final : public nn::ParamSource {
   std::map<std::string, int64_t> numbers_;
   std::vector<Fill> fills_;
 };
+
+std::vector<Range> MasterTensor::first_held() const {
+  std::vector<Range> ranges;
+  int64_t at = 0;
+  const auto until = [&](int64_t end) {
+    if (at < end) ranges.push_back({at, end - at});
+  };
+  for (size_t i = 0; !first_sharer && i < shared.size(); at = shared[i].begin + shared[i].count, ++i)
+    until(shared[i].begin);
+  until(count());
+  return ranges;
+}
 
 std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mtp_steps, const Cut& cut,
                                            const ExpertCut& experts, const Stage& stage, const Loaded& loaded) {

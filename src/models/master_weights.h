@@ -40,16 +40,23 @@ struct MasterTensor {
   Range within{};          // the columns of these rows, or the rows that have these columns; none: all of them
   int64_t number = -1;     // among the tensors of the whole model
   bool of_expert = false;  // which other ranks lack: its gradient is summed over the ranks that hold it
-  bool partial = false;    // whole here and on other ranks, for other parts of its block or tokens: gradients add up
-  bool ends = false;       // also held by the other end of a pipeline, which reads it too: gradients add up
-  bool counted = true;     // by this rank, in the norm of all ranks' gradients
-  int layer = -1;          // of the model, which alone reads it, once in a pass; -1: none
+  // Of the elements held: those that `sharers` consecutive ranks of the cut have alike, for keys, or groups of B and C,
+  // that the heads of each read. Gradients add up; the first of these ranks counts and writes them.
+  std::vector<Range> shared{};
+  int64_t sharers = 1;
+  bool first_sharer = true;
+  bool partial = false;  // whole here and on other ranks, for other parts of its block or tokens: gradients add up
+  bool ends = false;     // also held by the other end of a pipeline, which reads it too: gradients add up
+  bool counted = true;   // by this rank, in the norm of all ranks' gradients
+  int layer = -1;        // of the model, which alone reads it, once in a pass; -1: none
 
   int64_t count() const {  // of elements that this rank holds
     int64_t n = 0;
     for (const Range& r : held) n += r.count;
     return held.empty() ? shape.count() : n * (within.count > 0 ? within.count : by_cols ? rows : cols);
   }
+  // Of the elements held, those that no rank before this one shares.
+  std::vector<Range> first_held() const;
 };
 
 // Arrays of which a rank keeps parts. Addresses stay those of whole arrays; memory comes and goes by pages.

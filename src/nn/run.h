@@ -69,7 +69,9 @@ struct Run {
   const Draws* draws = nullptr;            // null: nothing is dropped
   std::vector<Replay>* replays = nullptr;  // of steps with a trail; null: they will not be replayed
   const Loop* loop = nullptr;
-  comm::Group* tensor = nullptr;         // ranks that hold parts of the same layers; null: this one has all of them
+  comm::Group* tensor = nullptr;  // ranks that hold parts of the same layers; null: this one has all of them
+  // Of those, by their number, consecutive ones that share keys and values, or groups, of which there are fewer.
+  std::map<int64_t, comm::Group>* sharers = nullptr;
   comm::Group* stage = nullptr;          // ranks that hold parts of the same experts where they are more than those
   comm::Group* hidden = nullptr;         // ranks that divide the channels of the residual stream; null: each has all
   const ExpertRanks* experts = nullptr;  // ranks that share the experts of every layer (nn/expert_parallel.h); or null

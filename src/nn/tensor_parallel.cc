@@ -8,6 +8,7 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/row_dots/row_dots.h"
 #include "nn/param_source.h"
 #include "nn/rank_views.h"
 #include "nn/sequence_parallel.h"
@@ -34,9 +35,9 @@ namespace {
 
 // Without a tape sums are taken in one order, whatever their number, so that by the row contract a token has the same
 // bits in every batch: unless the user has named algorithms by their times.
-const char* algorithm_of(const Run& run, const comm::Group& ranks, const Tensor& y) {
+const char* algorithm_of(const Run& run, const comm::Group& ranks, int64_t bytes) {
   constexpr int64_t kShort = 32 << 10;  // as Group chooses within a node
-  return run.ctx.tape || ranks.chooses_by_times() ? "" : y.view().bytes() <= kShort ? "recursive" : "rabenseifner";
+  return run.ctx.tape || ranks.chooses_by_times() ? "" : bytes <= kShort ? "recursive" : "rabenseifner";
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ Tensor sum_of_parts(Run& run, comm::Group& ranks, const Tensor& y) {
   const Tensor sum(run.ctx.arena, DType::f32, y.shape());
   taped(
       run.ctx, "sum_of_parts", {.in = {y}, .out = {sum}, .cost = Cost::stream},
-      [y = Ref(y), sum = Ref(sum), ranks = &ranks, name = algorithm_of(run, ranks, y)](Ctx& c) {
+      [y = Ref(y), sum = Ref(sum), ranks = &ranks, name = algorithm_of(run, ranks, y.view().bytes())](Ctx& c) {
         if (!c.dry) ranks->all_reduce(flat(y.view()), flat(sum.mut()), comm::Reduction::sum, name).wait();
       },
       [y = Ref(y), sum = Ref(sum)](Ctx& c, Tape& tape) { tape.add_grad(c, y, tape.grad(sum)); });
@@ -62,36 +63,119 @@ Tensor sum_of_parts(Run& run, const Tensor& y) {
   return run.sequence ? scatter_sum(run, y) : sum_of_parts(run, *run.tensor, y);
 }
 
-// The mean squares of this rank's channels of each group come from a first norm, whose output nobody reads.
+namespace {
+
+// Ranks that add up a number of each token for every group: these are all `groups`, of which this rank has some.
+struct GroupSums {
+  comm::Group* ranks;
+  int64_t groups, first;
+  const char* algorithm;
+
+  // own [T, G] F32, in place.
+  void add_up(Ctx& c, const MutView& own) const {
+    const int64_t count = own.dim(1);
+    const Tensor spread = count == groups ? Tensor() : Tensor(c.arena, DType::f32, {own.dim(0), groups});
+    if (c.dry) return;
+    const MutView all = spread ? spread.mut() : own;
+    if (spread) {
+      fill(all, 0);
+      copy_rows(own, all.slice(1, first, count));
+    }
+    ranks->all_reduce(flat(all), flat(all), comm::Reduction::sum, algorithm).wait();
+    if (spread) copy_rows(all.slice(1, first, count), own);
+  }
+};
+
+GroupSums sums_of(const Run& run, const NormAcross& all, int64_t tokens, int64_t own, int64_t channels) {
+  const auto bytes = tokens * all.groups * size_of(DType::f32);
+  if (!run.sharers) return {run.tensor, all.groups, all.first, algorithm_of(run, *run.tensor, bytes)};
+  CHECK(own == 1, "{} groups, of which other ranks have parts", own);
+  return {&run.sharers->at(all.channels / channels), 1, 0, ""};
+}
+
+// 1 / rms of each group over the channels of all ranks, [T, G] F32. The mean squares of this rank's channels come from
+// a norm, whose output nobody reads. Its gradient is part of the norm's. A stream, so that no plan repeats the sum.
+Tensor scales_across(Run& run, const Tensor& x, Param& w, const RmsNormOptions& options, const NormAcross& all,
+                     const GroupSums& sums, const Tensor& z, const Tensor& unread) {
+  const int64_t groups = options.groups, own = x.dim(1) / groups;
+  const Tensor scale(run.ctx.arena, DType::f32, {x.dim(0), groups});
+  taped(
+      run.ctx, "norm_scale", {.in = {x, z}, .out = {scale}, .cost = Cost::stream},
+      [x = Ref(x), z = Ref(z), scale = Ref(scale), unread = Ref(unread), &w, options, all, sums, own](Ctx& c) {
+        const Tensor y = unread.view() ? Tensor() : Tensor(c.arena, options.out, x.shape());
+        braid::run(c, RmsNormFwd{.x = x.view(),
+                                 .w = vector_of(w),
+                                 .z = z.view(),
+                                 .y = y ? y.mut() : unread.mut(),
+                                 .rstd = scale.mut(),
+                                 .groups = options.groups,
+                                 .eps = 0});
+        const std::span<float> values(scale.mut().as<float>(), static_cast<size_t>(scale.view().count()));
+        if (!c.dry) {
+          for (float& v : values) v = static_cast<float>(own) / (v * v);
+        }
+        sums.add_up(c, scale.mut());
+        if (c.dry) return;
+        for (float& v : values) v = 1.0f / std::sqrt(v / static_cast<float>(all.channels) + options.eps);
+      },
+      [](Ctx&, Tape&) {});
+  return scale;
+}
+
+// The mean over a group's channels of dy t w rstd (kernels/rms_norm/rms_norm.h), of which dy is multiplied by the
+// norm's output, computed once more in FP32.
+struct NormAcrossBwd {
+  View dy{}, x{}, z{}, scale{};
+  MutView mean{};
+};
+void mean_across(Ctx& c, const NormAcrossBwd& op, Param& w, const NormAcross& all, const GroupSums& sums) {
+  const Tensor y(c.arena, DType::f32, op.x.shape);
+  braid::run(c, RmsNormFwd{.x = op.x, .w = vector_of(w), .z = op.z, .y = y.mut(), .scale = op.scale});
+  braid::run(c, RowDots{.a = op.dy, .b = y.view(), .y = flat(op.mean)});
+  sums.add_up(c, op.mean);
+  for (int64_t t = 0; !c.dry && t < op.mean.dim(0); ++t) *op.mean.as<float>(t) /= static_cast<float>(all.channels);
+}
+
+}  // namespace
+
 Tensor rms_norm_across(Run& run, const Tensor& x, Param& w, const RmsNormOptions& options, const NormAcross& all,
                        const Tensor& z) {
-  CHECK(!run.ctx.tape, "a norm across ranks on a tape");
-  const int64_t tokens = x.dim(0), groups = options.groups, own = x.dim(1) / groups;
-  const Tensor y(run.ctx.arena, options.out, x.shape()), scale(run.ctx.arena, DType::f32, {tokens, groups}),
-      squares(run.ctx.arena, DType::f32, {tokens, all.groups});
-  RmsNormFwd norm{
-      .x = x.view(), .w = vector_of(w), .z = z.view(), .y = y.mut(), .rstd = scale.mut(), .groups = groups, .eps = 0};
-  braid::run(run.ctx, norm);
-  fill(squares.mut(), 0);
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t g = 0; g < groups; ++g) {
-      const float rstd = scale.view().as<float>(t)[g];
-      squares.mut().as<float>(t)[all.first + g] = static_cast<float>(own) / (rstd * rstd);
-    }
-  }
-  run.tensor
-      ->all_reduce(flat(squares.view()), flat(squares.mut()), comm::Reduction::sum,
-                   algorithm_of(run, *run.tensor, squares))
-      .wait();
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t g = 0; g < groups; ++g) {
-      const float mean = squares.view().as<float>(t)[all.first + g] / static_cast<float>(all.channels);
-      scale.mut().as<float>(t)[g] = 1.0f / std::sqrt(mean + options.eps);
-    }
-  }
-  norm.rstd = {};
-  norm.scale = scale.view();
-  braid::run(run.ctx, norm);
+  const GroupSums sums = sums_of(run, all, x.dim(0), options.groups, x.dim(1));
+  const Tensor y(run.ctx.arena, options.out, x.shape());
+  const Tensor scale = scales_across(run, x, w, options, all, sums, z, run.ctx.tape ? Tensor() : y);
+  taped(
+      run.ctx, "gated_norm",
+      {.in = {x, z, scale},
+       .out = {y},
+       .saved = {x, z, scale},
+       .cost = Cost::cheap,
+       .trains = static_cast<bool>(w.grad)},
+      [x = Ref(x), z = Ref(z), scale = Ref(scale), y = Ref(y), &w, groups = options.groups](Ctx& c) {
+        braid::run(c, RmsNormFwd{.x = x.view(),
+                                 .w = vector_of(w),
+                                 .z = z.view(),
+                                 .y = y.mut(),
+                                 .scale = scale.view(),
+                                 .groups = groups});
+      },
+      [x = Ref(x), z = Ref(z), scale = Ref(scale), y = Ref(y), &w, all, sums, seqs = &run.rows()](Ctx& c, Tape& tape) {
+        Tensor spare;
+        const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x), dz = tape.make_grad(c, z),
+                     mean(c.arena, DType::f32, scale.shape());
+        mean_across(c, {dy.view(), x.view(), z.view(), scale.view(), mean.mut()}, w, all, sums);
+        braid::run(c, RmsNormBwd{.dy = dy.view(),
+                                 .x = x.view(),
+                                 .w = vector_of(w),
+                                 .z = z.view(),
+                                 .rstd = scale.view(),
+                                 .mean = mean.view(),
+                                 .dx = dx.mut(),
+                                 .dz = dz.mut(),
+                                 .dw = vector_grad(c, w, spare),
+                                 .seqs = seqs});
+        tape.add_grad(c, x, dx);
+        tape.add_grad(c, z, dz);
+      });
   return y;
 }
 

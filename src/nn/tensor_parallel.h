@@ -21,7 +21,9 @@ Tensor sum_of_parts(Run& run, comm::Group& ranks, const Tensor& y);
 struct NormAcross {
   int64_t groups = 0, first = 0, channels = 0;
 };
-// As nn::rms_norm with a gate, where `options.groups` counts those that x has a part of. Without a tape.
+// As nn::rms_norm with a gate, where `options.groups` counts those that x has a part of. Ranks add up the squares of
+// each token, and in the backward pass one more number for each: those of the group alone (Run::sharers), or without a
+// tape, where they may have unequal parts, all ranks, each with zeros for the groups of others.
 Tensor rms_norm_across(Run& run, const Tensor& x, Param& w, const RmsNormOptions& options, const NormAcross& all,
                        const Tensor& z);
 

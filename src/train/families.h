@@ -20,6 +20,13 @@ struct Family {
   Range own{};                    // this rank's
 };
 
+// Elements of which several ranks compute a part of the gradient each, beside those that have other tokens.
+struct PartialSum {
+  Range elements{};
+  comm::Group* ranks = nullptr;
+  int layer = -1;  // MasterTensor::layer
+};
+
 struct FamilyRules {
   comm::Group* data = nullptr;      // the ranks that have the same elements, or of these those that divide them
   comm::Group* copies = nullptr;    // then the others that have the same part

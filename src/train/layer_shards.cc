@@ -10,16 +10,16 @@ std::vector<Range> others_of(const Family& family) {
   return {{begin, family.own.begin - begin}, {own_end, end - own_end}};
 }
 
-LayerShards::LayerShards(models::MasterWeights& masters, std::span<const Family> families, comm::Group& tensor,
-                         const Rules& rules, Waits& waits)
-    : masters_(masters), tensor_(tensor), rules_(rules), waits_(waits) {
+LayerShards::LayerShards(models::MasterWeights& masters, std::span<const Family> families,
+                         std::span<const PartialSum> partial, const Rules& rules, Waits& waits)
+    : masters_(masters), rules_(rules), waits_(waits) {
   for (const Family& family : families) (family.layer < 0 ? rest_ : layers_[family.layer]).families.push_back(&family);
-  for (const models::MasterTensor& t : masters.tensors()) {
-    if (t.partial && t.layer >= 0) layers_.at(t.layer).partial.push_back({t.offset, t.count()});
+  for (const PartialSum& sum : partial) {
+    if (sum.layer >= 0) layers_.at(sum.layer).partial.push_back(&sum);
   }
   for (const auto& [layer, unit] : layers_) drop(unit);
   drop(rest_);
-  if (rules.overlap) tensor.drive(true);
+  if (rules.overlap) families.front().ranks->drive(true);
 }
 
 void LayerShards::begin(int64_t layer, bool backward) {
@@ -65,9 +65,9 @@ void LayerShards::set_aside(const Unit& unit) {
 }
 
 void LayerShards::sum(const Unit& unit) {
-  for (const Range& r : unit.partial) {
-    const std::span<float> grad = elements(masters_.grads(), r);
-    comm::Handle handle = tensor_.all_reduce(flat(grad), mut_flat(grad));
+  for (const PartialSum* sum : unit.partial) {
+    const std::span<float> grad = elements(masters_.grads(), sum->elements);
+    comm::Handle handle = sum->ranks->all_reduce(flat(grad), mut_flat(grad));
     waits_.wait(handle);
   }
   finish();

@@ -23,13 +23,13 @@ namespace braid::train {
 
 class LayerShards final : public nn::LayerPasses {
  public:
-  // All outlive this. `tensor`: the ranks that share a model's blocks. `weights`: of stage 3.
+  // All outlive this. `weights`: of stage 3.
   struct Rules {
     bool weights = false, overlap = false;
     int threads = 1;
   };
-  LayerShards(models::MasterWeights& masters, std::span<const Family> families, comm::Group& tensor, const Rules& rules,
-              Waits& waits);
+  LayerShards(models::MasterWeights& masters, std::span<const Family> families, std::span<const PartialSum> partial,
+              const Rules& rules, Waits& waits);
 
   void begin(int64_t layer, bool backward) override;
   void end(int64_t layer, bool backward) override;
@@ -43,7 +43,7 @@ class LayerShards final : public nn::LayerPasses {
  private:
   struct Unit {
     std::vector<const Family*> families{};
-    std::vector<Range> partial{};  // elements: MasterTensor::partial
+    std::vector<const PartialSum*> partial{};
   };
   void gather(const Unit& unit);
   void drop(const Unit& unit);
@@ -52,7 +52,6 @@ class LayerShards final : public nn::LayerPasses {
   void finish();
 
   models::MasterWeights& masters_;
-  comm::Group& tensor_;
   Rules rules_;
   Waits& waits_;
   std::map<int64_t, Unit> layers_;

@@ -275,7 +275,22 @@ void check_cut(const Recipe& recipe) {
   const Grid axes = p.axes();
   const ExpertCut experts =
       p.divides_experts() ? ExpertCut{.ep = {.ranks = p.ep}, .etp = {.ranks = p.etp}} : ExpertCut();
-  (void)models::cut_config(config_of(recipe), {.ranks = axes.x, .sequence = p.sp, .hidden_ranks = axes.y}, experts);
+  const models::Config whole = config_of(recipe);
+  const auto divides = [&](int64_t ranks) {
+    bool any = ranks == 1;
+    const Cut cut{.ranks = ranks, .sequence = p.sp, .hidden_ranks = axes.y};
+    models::Config own = models::cut_config(whole, cut, experts);
+    models::each_part(own, [&](const models::PartSpec& part) { any = any || part.cut; });
+    return any;
+  };
+  if (divides(axes.x)) return;
+  int64_t fewer = axes.x - 1;
+  while (!divides(fewer)) --fewer;
+  fail(p.grid.empty() ? "parallel.tp" : "parallel.grid",
+       {.what = "divides no block of the model, of which all ranks would compute the same",
+        .got = std::to_string(axes.x),
+        .expected = "a divisor of the heads, or of the channels, of some block",
+        .hint = p.grid.empty() ? fmt::format("parallel.tp={}", fewer) : fmt::format("x = {}", fewer)});
 }
 
 namespace {
@@ -370,6 +385,21 @@ std::span<const Family> Mesh::families(const models::MasterWeights& masters) {
   return families_;
 }
 
+std::span<const PartialSum> Mesh::partial_sums(const models::MasterWeights& masters) {
+  if (partial_sums_) return *partial_sums_;
+  partial_sums_.emplace();
+  for (const models::MasterTensor& t : masters.tensors()) {
+    if (t.partial) partial_sums_->push_back({{t.offset, t.count()}, &tensor_, t.layer});
+    if (t.ends) partial_sums_->push_back({{t.offset, t.count()}, &ends_, t.layer});
+    if (t.shared.empty()) continue;
+    const auto ranks = static_cast<int>(t.sharers);
+    if (!sharers_.contains(ranks)) sharers_.emplace(ranks, tensor_.split(tensor_.rank() / ranks));
+    for (const Range& r : t.shared)
+      partial_sums_->push_back({{t.offset + r.begin, r.count}, &sharers_.at(ranks), t.layer});
+  }
+  return *partial_sums_;
+}
+
 std::vector<Range> Mesh::own(const models::MasterWeights& masters) {
   if (!divides_state()) return {{0, masters.size()}};
   std::vector<Range> ranges;
@@ -378,9 +408,10 @@ std::vector<Range> Mesh::own(const models::MasterWeights& masters) {
 }
 
 void Mesh::divide(models::MasterWeights& masters, int threads) {
+  const std::span<const PartialSum> partial = partial_sums(masters);
   if (recipe_.zero > 1) {
     const LayerShards::Rules rules{.weights = divides_weights(), .overlap = recipe_.overlap, .threads = threads};
-    shards_.emplace(masters, families(masters), tensor_, rules, waits_);
+    shards_.emplace(masters, families(masters), partial, rules, waits_);
   } else if (recipe_.overlap) {
     overlap_.emplace(masters, families(masters)[0], divides_state(), parts_, waits_);
   }
@@ -446,9 +477,8 @@ void Mesh::sum_gradients(models::MasterWeights& masters) {
     comm::Handle handle = group.all_reduce(flat(x), mut_flat(x));
     waits_.wait(handle);
   };
-  for (const models::MasterTensor& t : masters.tensors()) {
-    if ((!t.partial && !t.ends) || is_summed(t.layer)) continue;
-    all_reduce(t.ends ? ends_ : tensor_, elements(masters.grads(), {t.offset, t.count()}));
+  for (const PartialSum& sum : partial_sums(masters)) {
+    if (!is_summed(sum.layer)) all_reduce(*sum.ranks, elements(masters.grads(), sum.elements));
   }
   for (const Family& family : families(masters)) {
     if (is_summed(family.layer)) continue;
@@ -593,7 +623,8 @@ std::vector<models::MasterTensor> Mesh::held(const models::MasterWeights& master
   return list;
 }
 
-// The first family that holds a part writes it, each of its ranks the elements that are its own.
+// The first family that holds a part writes it, each of its ranks the elements that are its own: of what several parts
+// share, those of the first.
 std::span<const TensorElements> Mesh::written(const models::MasterWeights& masters,
                                               const models::MasterWeights& whole) {
   if (written_) return *written_;
@@ -614,10 +645,13 @@ std::span<const TensorElements> Mesh::written(const models::MasterWeights& maste
     }
     family.ranks->broadcast(mut_view_of(writes.data(), {std::ssize(writes)}), 0).wait();
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const Range of = common(family.own, {tensors[i]->offset, tensors[i]->count()});
-      if (writes[i] == 0 || of.count == 0) continue;
-      written_->push_back({tensors[i], of});
-      elements += static_cast<double>(of.count);
+      if (writes[i] == 0) continue;
+      for (const Range& r : tensors[i]->first_held()) {
+        const Range of = common(family.own, {tensors[i]->offset + r.begin, r.count});
+        if (of.count == 0) continue;
+        written_->push_back({tensors[i], of});
+        elements += static_cast<double>(of.count);
+      }
     }
   }
   elements = add_up_all(elements);

@@ -16,6 +16,7 @@
 // more of the gradients, and of the weights, between the passes of a layer (layer_shards.h).
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -68,6 +69,7 @@ class Mesh {
   }
   ExpertCut expert_cut() const;
   comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
+  std::map<int64_t, comm::Group>* sharers() { return tensor_.size() > 1 ? &sharers_ : nullptr; }  // nn::Run
   comm::Group* hidden() { return hidden_.size() > 1 ? &hidden_ : nullptr; }
   comm::Group* data() { return data_.size() > 1 ? &data_ : nullptr; }  // that have other tokens, with the same parts
   comm::Group* context() { return context_.size() > 1 ? &context_ : nullptr; }
@@ -133,6 +135,8 @@ class Mesh {
   void send(const Sums& sums, int peer);
   void receive(Sums& sums, int peer);
   std::span<const Family> families(const models::MasterWeights& masters);
+  // All ranks of a model make the first call.
+  std::span<const PartialSum> partial_sums(const models::MasterWeights& masters);
   // Those of the families of which this rank is the first.
   std::vector<models::MasterTensor> held(const models::MasterWeights& masters);
   std::vector<float> joined(const models::MasterWeights& masters, std::span<const float> own);
@@ -151,7 +155,9 @@ class Mesh {
   // Of experts: the ranks that have all of them, those that have the same ones, and of the former by their nodes.
   comm::Group experts_, replicas_, node_, aligned_;
   nn::ExpertRanks expert_ranks_;
-  std::vector<Family> families_;  // of the run's masters
+  std::vector<Family> families_;  // of the run's masters, and so are:
+  std::optional<std::vector<PartialSum>> partial_sums_;
+  std::map<int64_t, comm::Group> sharers_;  // of tensor_, by their number (MasterTensor::sharers)
   std::optional<std::vector<TensorElements>> written_;
   Waits waits_;
   std::optional<DividedMatrices> matrices_;

@@ -22,6 +22,12 @@ bool may_keep_zeros(const models::MasterTensor& t) {
   return t.matrix && t.role != ParamRole::embedding && t.role != ParamRole::positions && t.role != ParamRole::head;
 }
 
+// Whether this rank counts the elements of a tensor from `at` on, where those that ranks share begin and end.
+bool counts(const models::MasterTensor& t, int64_t at) {
+  const auto shares = [at](const Range& r) { return r.begin <= at && at < r.begin + r.count; };
+  return t.first_sharer || std::none_of(t.shared.begin(), t.shared.end(), shares);
+}
+
 constexpr int64_t kGrain = 4096;  // elements that are worth a thread
 
 }  // namespace
@@ -52,18 +58,35 @@ void Optimizer::add_parts(const models::MasterTensor& tensor, const std::vector<
   const bool rounded = masters_.products() == DType::bf16 && tensor.matrix;
   const bool keeps = recipe_.keep_zeros && may_keep_zeros(tensor);
   const Part part{begin, state_of(begin), 1, end - begin, false, decays, rounded, tensor.counted, keeps};
-  if (recipe_.kind != "muon" || !tensor.matrix) {
-    parts_.push_back(part);
-    return;
-  }
+  if (recipe_.kind != "muon" || !tensor.matrix) return add_elements(tensor, part);
   const size_t before = parts_.size();
   for (const Param* p : params) {  // parts of a stacked or fused tensor one by one
     if (&masters_.tensor_of(*p) != &tensor || !is_inner_matrix(*p)) continue;
     const int64_t number = divided_ ? divided_->add(tensor, *p) : -1;
-    parts_.push_back({p->offset, state_of(p->offset), p->value.rows, p->value.cols, true, decays, rounded,
-                      tensor.counted, keeps, number});
+    const bool counted = tensor.counted && counts(tensor, p->offset - tensor.offset);
+    parts_.push_back(
+        {p->offset, state_of(p->offset), p->value.rows, p->value.cols, true, decays, rounded, counted, keeps, number});
   }
-  if (parts_.size() == before) parts_.push_back(part);
+  if (parts_.size() == before) add_elements(tensor, part);
+}
+
+void Optimizer::add_elements(const models::MasterTensor& tensor, const Part& all) {
+  const int64_t begin = all.offset - tensor.offset, end = begin + all.count();
+  std::vector<int64_t> cuts = {begin, end};
+  for (const Range& r : tensor.shared) {
+    for (const int64_t at : {r.begin, r.begin + r.count}) {
+      if (!tensor.first_sharer && begin < at && at < end) cuts.push_back(at);
+    }
+  }
+  std::sort(cuts.begin(), cuts.end());
+  for (size_t i = 1; i < cuts.size(); ++i) {
+    Part part = all;
+    part.offset += cuts[i - 1] - begin;
+    part.state += cuts[i - 1] - begin;
+    part.cols = cuts[i] - cuts[i - 1];
+    part.counted = part.counted && counts(tensor, cuts[i - 1]);
+    if (part.cols > 0) parts_.push_back(part);
+  }
 }
 
 double Optimizer::squared_norm(Ctx& ctx, const Range& of) {

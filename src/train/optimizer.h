@@ -50,6 +50,8 @@ class Optimizer {
   };
   void add_parts(const models::MasterTensor& tensor, const std::vector<Param*>& params, const Range& own,
                  int64_t state);
+  // What an element-wise update takes in one call, in pieces that ranks count or do not.
+  void add_elements(const models::MasterTensor& tensor, const Part& all);
   MutView in(std::span<float> array, const Part& part) const;
   MutView moments(std::span<float> array, const Part& part) const;
   MutView working(const Part& part) const;

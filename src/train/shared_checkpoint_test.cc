@@ -227,6 +227,7 @@ TEST_F(SharedCheckpointTest, HasTheBytesOfOneRank) {
   for (const int64_t zero : {0, 1, 2, 3}) {
     if (zero > 0) expect_same(3, [&](Recipe& r) { r.parallel.zero = zero; });
     expect_same(4, [&](Recipe& r) { r.parallel.zero = zero, r.parallel.tp = 2; });
+    expect_same(8, [&](Recipe& r) { r.parallel.zero = zero, r.parallel.tp = 4; });  // pairs share keys and groups
     expect_same(4, [&](Recipe& r) { r.parallel.zero = zero, r.parallel.ep = 2, r.parallel.etp = 2; });
     expect_same(8, [&](Recipe& r) { r.parallel.zero = zero, r.parallel.tp = 2, r.parallel.ep = 4; });
     expect_same(4, [&](Recipe& r) { r.parallel.zero = zero, r.parallel.pp = 2; });
@@ -234,10 +235,12 @@ TEST_F(SharedCheckpointTest, HasTheBytesOfOneRank) {
                 [&](Recipe& r) { r.parallel.zero = zero, r.parallel.pp = 2, r.parallel.tp = 2, r.parallel.sp = true; });
   }
   expect_same(2, [](Recipe& r) { r.parallel.tp = 2; });
+  expect_same(8, [](Recipe& r) { r.parallel.tp = 8; });
+  expect_same(8, [](Recipe& r) { r.parallel.tp = 4, r.parallel.sp = true, r.parallel.ep = 8; });
   expect_same(4, [](Recipe& r) { r.parallel.cp = 2, r.parallel.zero = 1; });
   expect_same(4, [](Recipe& r) { r.parallel.zero = 1, r.parallel.tp = 2, r.optimizer.kind = "muon"; });
-  for (const char* grid : {"2,1,2,1", "1,1,2,2", "1,2,2,1", "2,2,1,2", "2,2,2,1"})
-    expect_same(grid == std::string("2,2,1,2") || grid == std::string("2,2,2,1") ? 8 : 4,
+  for (const char* grid : {"2,1,2,1", "1,1,2,2", "1,2,2,1", "2,2,1,2", "2,2,2,1", "4,2,1,1", "4,1,2,1"})
+    expect_same(std::string_view("2,2,1,2 2,2,2,1 4,2,1,1 4,1,2,1").find(grid) != std::string_view::npos ? 8 : 4,
                 [&](Recipe& r) { r.parallel.grid = grid; });
 }
 

@@ -62,6 +62,7 @@ void TokenShares::divide(const SeqMap& seqs, Mesh* mesh, const ContextModes& mod
 void TokenShares::put(nn::Run& run, Mesh* mesh) const {
   if (!mesh) return;
   run.tensor = mesh->tensor();
+  run.sharers = mesh->sharers();
   run.hidden = mesh->hidden();
   run.experts = mesh->experts();
   run.layers = mesh->layers();
