@@ -4,13 +4,15 @@ one-line errors.
 usage: comm_cli_test.py BRAID
 """
 import csv
+import ctypes.util
 import json
 import math
 import re
+import subprocess
 import textwrap
 from pathlib import Path
 
-from support.program import ONE_LINE, Case, braid, main, mpirun
+from support.program import BRAID, ONE_LINE, Case, braid, main, mpirun
 
 
 def bench(*words, **more):
@@ -173,6 +175,15 @@ class CommBench(Case):
         self.assertIn("nics is more than a node's GPUs", self.refusal("--cluster", file))
         file.write_text('base = "cray"\n')
         self.assertIn("base is not a preset", self.refusal("--cluster", file))
+        # Nothing is divided by what is not there; latencies may be 0.
+        for word in ("nodes", "gpus", "nics", "node.gb_per_s", "network.gb_per_s", "copy_gb_per_s", "reduce_gb_per_s", "taper"):
+            file.write_text(f'base = "perlmutter"\n{word} = 0\n')
+            self.assertIn(f"[mine.toml] {word} is out of range; got 0", self.refusal("--cluster", file))
+        for value in ("-1", "nan", "inf"):
+            file.write_text(f'base = "perlmutter"\nnetwork.latency_us = {value}\n')
+            self.assertIn(f"network.latency_us is out of range; got {value}", self.refusal("--cluster", file))
+        file.write_text('base = "perlmutter"\nnetwork.latency_us = 0\nnetwork.overhead_us = 0\nlaunch_us = 0\n')
+        self.assertGreater(self.rows("--cluster", file, *words)[0]["modelled_us"], 0)
 
     def test_errors_name_what_would_do(self):
         self.assertIn("expected h100-ib, perlmutter", self.refusal("--cluster", "perlmuter"))
@@ -189,6 +200,20 @@ class CommBench(Case):
 
     def test_mpi_without_mpirun_says_what_to_do(self):
         self.assertRegex(self.refusal("--transport", "mpi", "--bytes", "1K"), "mpirun -np 4 braid|apt-get install openmpi-bin")
+
+    def test_the_program_does_not_need_mpi(self):
+        needed = subprocess.run(["ldd", BRAID], stdout=subprocess.PIPE, text=True, check=True).stdout
+        self.assertNotIn("libmpi", needed)
+        if ctypes.util.find_library("mpi"):
+            self.skipTest("Open MPI is installed")
+        of_mpirun = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
+        recipe = self.new_folder() / "recipe.toml"
+        recipe.write_text('config = "hybrid-8.5m"\nout = "out"\nbatch = 2\nlength = 16\nsteps = 1\ndata.kind = "markov"\n')
+        for words in (("train", recipe), ("run", "tiny", "-p", "x", "-n", 1, "--tp", 2),
+                      ("comm", "bench", "--transport", "mpi", "--bytes", "1K")):
+            done = braid(*words, **of_mpirun)
+            self.assertEqual(done.returncode, 1, words)
+            self.assertOneLine(done, "apt-get install openmpi-bin")
 
 
 class ReproLayouts(Case):
