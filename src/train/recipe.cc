@@ -201,6 +201,13 @@ void each_loss_word(L& loss, Visit& visit) {
 }
 
 template <class R, class Visit>
+void each_memory_word(R& r, Visit& visit) {
+  visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
+  visit("memory.offload", r.offload, Choices{"none", "optimizer", "activations", "all"},
+        "what a GPU leaves in its host's memory: none, optimizer, activations or all");
+}
+
+template <class R, class Visit>
 void each_word(R& r, Visit&& visit) {
   visit("objective", r.objective, Choices{"language", "graph"},
         "language, or graph: classes of nodes or graphs, or edges");
@@ -239,9 +246,7 @@ void each_word(R& r, Visit&& visit) {
   visit("nest.budgets", r.nest.budgets, io::NumberRange{1e-6, 1},
         "of a nested model (braid nest): a step trains one of its models of these shares");
   visit("nest.sampling", r.nest.sampling, kNotNegative, "how often each; empty: all alike");
-  visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
-  visit("memory.offload", r.offload, Choices{"none", "optimizer", "activations", "all"},
-        "what a GPU leaves in its host's memory: none, optimizer, activations or all");
+  each_memory_word(r, visit);
   visit("precision.recipe", r.precision, Choices{}, "none, bf16, fp8, fp8-block, mxfp8, mxfp4 or nvfp4");
   visit("precision.stochastic", r.precision_stochastic, "false: gradients are rounded to nearest, an ablation");
   visit("precision.hadamard", r.precision_hadamard, "false: weight gradients without the transform, an ablation");
