@@ -28,7 +28,7 @@ using train::ParallelRecipe;
 int64_t divided(int64_t bytes, int64_t ranks) { return bytes * (ranks - 1) / ranks; }
 int64_t reduced(int64_t bytes, int64_t ranks) {
   constexpr int64_t kShort = 32 << 10;
-  return bytes <= kShort ? bytes * (std::bit_width(static_cast<uint64_t>(ranks)) - 1) : 2 * divided(bytes, ranks);
+  return bytes <= kShort ? bytes * std::countr_zero(static_cast<uint64_t>(ranks)) : 2 * divided(bytes, ranks);
 }
 // Of FP32 vectors, each of which begins at a multiple of 32 elements.
 int64_t padded(std::initializer_list<int64_t> counts) {
@@ -232,8 +232,8 @@ TEST_F(AxisTraffic, AGridSendsTheTermsOfAxonn) {
 TEST_F(AxisTraffic, ExpertsAreSentTheirRows) {
   make({"moe"});
   const int64_t row = 4 * kWidth;
-  for (const auto& [ep, etp] : {std::pair<int64_t, int64_t>{2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
-    const int64_t ranks = ep * etp, tokens = kTokens / ranks,
+  for (const auto& division : {std::pair<int64_t, int64_t>{2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
+    const int64_t ep = division.first, etp = division.second, ranks = ep * etp, tokens = kTokens / ranks,
                   rows = tokens * kChosen * etp - tokens * kChosen / ep,  // T k (etp - 1 / ep)
         told = 4 * (ranks - 1) * kExperts / ep, weights = 2 * 4 * rows, all = (ranks - 1) * tokens;
     const auto only_ep = [&](const ParallelRecipe& p, int64_t bytes) {
