@@ -271,7 +271,8 @@ class Outputs(Folders):
             options = re.findall(r"(--(?:dump-[a-z]+|out|output|answers))\b [^md]", page)
             named |= {f"{name} {option}" for option in options}
         # Tables and plots, which may replace older ones: comm_cli_test, graph_cli_test, law_cli_test.
-        named -= {"comm bench --out", "comm tune --out", "repro plexus --out", "law sweep --out"}
+        named -= {"comm bench --out", "comm tune --out", "repro nvrar --out", "repro pccl --out", "repro plexus --out",
+                  "law sweep --out"}
         self.assertEqual(named, set(self.outputs("tiny", self.place)))
 
     def test_what_is_there_stays(self):

@@ -4,11 +4,15 @@ one-line errors.
 usage: comm_cli_test.py BRAID
 """
 import csv
+import ctypes
 import json
+import math
+import re
+import subprocess
 import textwrap
 from pathlib import Path
 
-from support.program import ONE_LINE, Case, braid, main, mpirun
+from support.program import BRAID, ONE_LINE, Case, braid, main, mpirun
 
 
 def bench(*words, **more):
@@ -120,6 +124,34 @@ class CommBench(Case):
             self.assertLess(min(us["pccl_ring"], us["pccl_recursive"]), us["ring"])
         self.assertRegex(braid("repro", "pccl", "--endpoints", 20).stderr, ONE_LINE)
 
+    def test_how_pccl_scales(self):
+        out = self.new_folder() / "pccl"
+        text = self.run_ok("repro", "pccl", "--endpoints", 32, "-o", out)
+        rows = list(csv.DictReader(out.with_suffix(".csv").read_text().splitlines()))
+        self.assertEqual({(r["cluster"], r["op"]) for r in rows},
+                         {(c, o) for c in ("frontier", "perlmutter") for o in ("all_gather", "reduce_scatter")})
+        gpus = {"frontier": 8, "perlmutter": 4}
+        for r in rows:
+            ranks, size, nodes = int(r["ranks"]), int(r["bytes"]), int(r["ranks"]) // gpus[r["cluster"]]
+            # Every block has to reach every other node; a ring of all ranks enters a node once for all of it.
+            crossings = {"ring": nodes * (ranks - 1) / ranks if nodes > 1 else 0}.get(r["algorithm"], nodes - 1)
+            self.assertEqual(int(r["network_bytes"]), size * crossings, r)
+        self.assertEqual({int(r["ranks"]) for r in rows if r["algorithm"] == "ring"}, {8, 16, 32})
+        self.assertEqual({int(r["bytes"]) for r in rows}, {2**n for n in range(24, 31)})
+        self.check_crossing(rows, text, cluster="perlmutter", op="all_gather", ranks="32")
+        for op in ("all_gather", "reduce_scatter"):
+            self.assertIn("1.00 GiB", Path(f"{out}-{op}.svg").read_text())
+        self.assertRegex(braid("repro", "pccl", "--endpoints", 16, "-o", "/nowhere/pccl").stderr, ONE_LINE)
+
+    def check_crossing(self, rows, text, **of):
+        """The table says where the faster PCCL algorithm beats the ring as the CSV does."""
+        line = next(x for x in text.splitlines() if re.match(r"perlmutter +all_gather +32 ", x))
+        us = {(int(r["bytes"]), r["algorithm"]): float(r["modelled_us"]) for r in rows if of.items() <= r.items()}
+        ratio = us[2**28, "ring"] / min(us[2**28, "pccl_ring"], us[2**28, "pccl_recursive"])
+        self.assertIn(f"{ratio:.2f} x", line)
+        if all(us[n, "ring"] > min(us[n, "pccl_ring"], us[n, "pccl_recursive"]) for n in {n for n, _ in us}):
+            self.assertRegex(line, r" x +all ")
+
     def test_the_cluster_of_the_docs(self):
         docs = (Path(__file__).resolve().parent.parent / "docs" / "comm.md").read_text()
         example = docs[docs.index('    base = "perlmutter"'):].split("\n\n")[0]
@@ -143,6 +175,15 @@ class CommBench(Case):
         self.assertIn("nics is more than a node's GPUs", self.refusal("--cluster", file))
         file.write_text('base = "cray"\n')
         self.assertIn("base is not a preset", self.refusal("--cluster", file))
+        # Nothing is divided by what is not there; latencies may be 0.
+        for word in ("nodes", "gpus", "nics", "node.gb_per_s", "network.gb_per_s", "copy_gb_per_s", "reduce_gb_per_s", "taper"):
+            file.write_text(f'base = "perlmutter"\n{word} = 0\n')
+            self.assertIn(f"[mine.toml] {word} is out of range; got 0", self.refusal("--cluster", file))
+        for value in ("-1", "nan", "inf"):
+            file.write_text(f'base = "perlmutter"\nnetwork.latency_us = {value}\n')
+            self.assertIn(f"network.latency_us is out of range; got {value}", self.refusal("--cluster", file))
+        file.write_text('base = "perlmutter"\nnetwork.latency_us = 0\nnetwork.overhead_us = 0\nlaunch_us = 0\n')
+        self.assertGreater(self.rows("--cluster", file, *words)[0]["modelled_us"], 0)
 
     def test_errors_name_what_would_do(self):
         self.assertIn("expected h100-ib, perlmutter", self.refusal("--cluster", "perlmuter"))
@@ -159,6 +200,24 @@ class CommBench(Case):
 
     def test_mpi_without_mpirun_says_what_to_do(self):
         self.assertRegex(self.refusal("--transport", "mpi", "--bytes", "1K"), "mpirun -np 4 braid|apt-get install openmpi-bin")
+
+    def test_the_program_does_not_need_mpi(self):
+        needed = subprocess.run(["ldd", BRAID], stdout=subprocess.PIPE, text=True, check=True).stdout
+        self.assertNotIn("libmpi", needed)
+        try:
+            ctypes.CDLL("libmpi.so.40")
+        except OSError:
+            pass
+        else:
+            self.skipTest("Open MPI is installed")
+        of_mpirun = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
+        recipe = self.new_folder() / "recipe.toml"
+        recipe.write_text('config = "hybrid-8.5m"\nout = "out"\nbatch = 2\nlength = 16\nsteps = 1\ndata.kind = "markov"\n')
+        for words in (("train", recipe), ("run", "tiny", "-p", "x", "-n", 1, "--tp", 2),
+                      ("comm", "bench", "--transport", "mpi", "--bytes", "1K")):
+            done = braid(*words, **of_mpirun)
+            self.assertEqual(done.returncode, 1, words)
+            self.assertOneLine(done, "apt-get install openmpi-bin")
 
 
 class ReproLayouts(Case):
@@ -194,6 +253,38 @@ class ReproNvrar(Case):
         for row in json.loads(done.stdout)["leave_one_out"]:
             self.assertLess(abs(row["predicted_us"] / row["published_us"] - 1), 0.08, row)
         self.assertIn("157.5", braid("repro", "nvrar").stdout)
+
+    def test_how_it_scales(self):
+        out = self.new_folder() / "nvrar"
+        text = self.run_ok("repro", "nvrar", "--nodes", 8, "-o", out)
+        rows = list(csv.DictReader(out.with_suffix(".csv").read_text().splitlines()))
+        us = {(int(r["ranks"]), int(r["bytes"]), r["algorithm"]): float(r["modelled_us"]) for r in rows}
+        self.assertEqual({n for n, _, _ in us}, {8, 16, 32})
+        self.assertEqual({n for _, n, _ in us}, {2**n for n in range(14, 27)})
+        for r in rows:
+            nodes, size = int(r["ranks"]) // 4, int(r["bytes"])
+            if r["algorithm"] == "nvrar":  # log2 N exchanges of the slices, half of the bytes flags
+                self.assertEqual(int(r["network_bytes"]), 2 * nodes * (nodes.bit_length() - 1) * size)
+            if r["algorithm"] == "two_level":
+                self.assertEqual(int(r["network_bytes"]), 2 * (nodes - 1) * size)
+        table = [x.split() for x in text.split("at which it is the faster")[1].splitlines() if re.match(r" +[248] ", x)]
+        self.assertEqual([row[0] for row in table], ["2", "4", "8"])
+        for row in table:
+            at = 4 * int(row[0]), 128 << 10
+            self.assertEqual(row[1], f"{min(us[*at, 'ring'], us[*at, 'double_tree']) / us[*at, 'nvrar']:.2f}")
+        # Between sizes of which one is faster and the next is not.
+        self.assert_ends(us, table[2])
+        self.assertIn("8 nodes", out.with_suffix(".svg").read_text())
+        self.assertRegex(braid("repro", "nvrar", "--nodes", 1).stderr, ONE_LINE)
+
+    def assert_ends(self, us, row):
+        """Of the last cell, "93.2 KiB to 171 KiB": the sizes around both ends have another winner."""
+        def wins(size):
+            return all(us[32, size, "nvrar"] < t for (n, s, name), t in us.items() if (n, s) == (32, size) and name != "nvrar")
+        begin, end = (float(row[i]) * {"KiB": 2**10, "MiB": 2**20}[row[i + 1]] for i in (-5, -2))
+        for at, before in ((begin, False), (end, True)):
+            below = 2 ** int(math.log2(at))
+            self.assertEqual((wins(below), wins(2 * below)), (before, not before), at)
 
 
 if __name__ == "__main__":

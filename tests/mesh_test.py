@@ -4,6 +4,7 @@ end together.
 usage: mesh_test.py BRAID
 """
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -201,12 +202,13 @@ class Ranks(MeshCase):
             self.assertIn(f"2 ranks, {each} threads each", done.stdout)
             shutil.rmtree(self.root / "machines")
 
-    def by_hand(self, words, others):
-        """Two ranks with other words, both to their end."""
+    def by_hand(self, words, others, **second):
+        """Two ranks with other words, both to their end; the second process with such attributes."""
         port = 41000 + os.getpid() % 20000
         hosts = ("--hosts", f"127.0.0.1:{port},127.0.0.2:{port}", f"out={self.root / 'hand'}")
         ranks = [subprocess.Popen([BRAID, *map(str, self.line(*hosts, *more, "--rank", rank))], stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) for rank, more in enumerate((words, others))]
+                                  stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, **(second if rank else {}))
+                 for rank, more in enumerate((words, others))]
         for rank in ranks:
             self.addCleanup(rank.kill)
         return ranks
@@ -223,6 +225,27 @@ class Ranks(MeshCase):
                 self.assertIn("[ranks] were started with different options; " + ("" if says.startswith("got") else "got "), stderr)
                 self.assertIn(says, stderr)
             self.assertFalse((self.root / "hand").exists())
+
+    def test_a_disk_that_is_full_for_one_rank_only(self):
+        """Of two that write a checkpoint together: both end and name it, and earlier checkpoints stay."""
+        words = ("parallel.zero=1", "checkpoint.every=1")
+        for rank in self.by_hand((*words, "steps=2"), (*words, "steps=2")):
+            self.assertEqual((rank.communicate(timeout=60)[1], rank.returncode), ("", 0))
+        before = files_of(self.root / "hand" / "checkpoints")
+        last = self.root / "hand" / "checkpoints" / "step-00000002"
+        for name in ("training/state.safetensors", "model.safetensors"):
+            size = (last / name).stat().st_size - 1
+
+            def limited():  # writes past this fail
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+            more = (*words, "--resume", "auto")
+            for number, rank in enumerate(self.by_hand(more, more, preexec_fn=limited)):
+                stderr = rank.communicate(timeout=60)[1]
+                self.assertEqual(rank.returncode, 1, stderr)
+                self.assertRegex(stderr, rf"(?m)^braid: \[rank 1: .*{name}\] .*File too large", number)
+            self.assertEqual(files_of(self.root / "hand" / "checkpoints"), before, name)
+        self.trained("--ranks", 2, *words, "--resume", "auto", f"out={self.root / 'hand'}")
 
     def test_a_rank_that_waits_ends_at_the_second_signal(self):
         ranks = self.by_hand(("steps=100000",), ("steps=100000",))

@@ -116,6 +116,15 @@ class Train(TrainCase):
             self.refused(f"batch={batch}", f"length={length}", says='try memory.recompute = "full"')
             self.assertFalse(self.out.exists())
 
+    def test_nothing_is_offloaded_from_a_cpu(self):
+        for what in ("optimizer", "activations", "all"):
+            for more in ((), ("--dry-run",), ("--ranks", 2, "parallel.zero=1")):
+                self.refused(f"memory.offload={what}", *more,
+                             says=f"[memory.offload] leaves in the memory of the host what a GPU has no room for, and this rank is a CPU; got {what}; expected none")
+                self.assertFalse(self.out.exists())
+        self.refused("memory.offload=disk", says='got "disk"')
+        self.trained("memory.offload=none", "steps=1")
+
     def test_a_damaged_checkpoint_names_an_intact_one(self):
         self.trained("checkpoint.every=1")
         newest, older = (self.out / "checkpoints" / f"step-{step:08}" for step in (2, 1))

@@ -69,8 +69,11 @@ void Call::post(const Transfer& t) {
   const int64_t wire = t.slot >= 0 ? cells::wire_bytes(player_.bytes(t)) : player_.bytes(t);
   if (t.kind == Transfer::Kind::send) {
     const size_t level = peer / site_.per_node == transport_.rank() / site_.per_node ? 0 : 1;
-    traffic_.bytes[level] += wire;
-    ++traffic_.messages[level];
+    for (Traffic* traffic : {&traffic_, site_.traffic.get()}) {
+      if (!traffic) continue;
+      traffic->bytes[level] += wire;
+      ++traffic->messages[level];
+    }
   }
   if (t.slot >= 0) {
     const uint64_t key = cells::key_of(site_.context, site_.window);

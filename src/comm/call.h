@@ -27,7 +27,8 @@ struct CallSite {
   int per_node = 1;            // of the transport's ranks
   uint32_t context = 0;
   cells::Layout window{};
-  uint64_t cell_base = 0;  // the number before that of the first cells
+  uint64_t cell_base = 0;              // the number before that of the first cells
+  std::shared_ptr<Traffic> traffic{};  // of the group, counted besides that of the rank
 };
 
 class Call {

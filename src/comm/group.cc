@@ -280,6 +280,7 @@ Handle Group::start(Schedule schedule, const Bytes& bytes, CallSite site) {
   site.members = members_;
   site.per_node = engine_->options().per_node;
   site.context = context_;
+  site.traffic = own_traffic_;
   Player player(std::move(schedule), {.in = bytes.in.data, .out = bytes.out.data},
                 bytes.out ? bytes.out.dtype : bytes.in.dtype, bytes.op);
   return begin([&] {

@@ -152,6 +152,8 @@ class Group {
 
   // Of this rank in all groups of its world.
   const Traffic& traffic() const { return engine_->traffic(); }
+  // In this group alone.
+  const Traffic& own_traffic() const { return *own_traffic_; }
 
  private:
   Group(std::shared_ptr<Engine> engine, std::vector<int> members, int rank, uint32_t context);
@@ -169,7 +171,8 @@ class Group {
   Handle start_native(const Problem& p, const Bytes& bytes, const Algorithm& algorithm);
 
   std::shared_ptr<Engine> engine_;  // shared with handles and with groups split from this one
-  std::vector<int> members_;        // ranks of the world
+  std::shared_ptr<Traffic> own_traffic_ = std::make_shared<Traffic>();  // shared with its calls
+  std::vector<int> members_;                                            // ranks of the world
   int rank_ = 0, per_node_ = 1;
   uint32_t context_ = 0, calls_ = 0;
   std::map<uint64_t, uint64_t> cell_messages_;  // by window: messages so far

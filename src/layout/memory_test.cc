@@ -1,6 +1,8 @@
 // What a layer retains on a rank, by the plan, against what a step of that rank asks of its arena.
 #include <gtest/gtest.h>
 
+#include <mutex>
+
 #include "comm/inproc.h"
 #include "core/tape.h"
 #include "layout/layer_work.h"
@@ -9,6 +11,8 @@
 #include "models/empty_model.h"
 #include "nn/context_parallel.h"
 #include "nn/sequence_parallel.h"
+#include "support/models.h"
+#include "train/language.h"
 #include "train/rehearsal.h"
 #include "train/token_shares.h"
 
@@ -115,6 +119,90 @@ TEST(LayoutMemory, AWholeStepIsTheTrainersPlan) {
       const Memory memory = memory_of(work, task);
       EXPECT_NEAR((memory.activations + memory.passes) / planned, 1, 0.08) << preset << " " << name_of(kind);
       EXPECT_NEAR(memory.sum() / (memory.sum() - memory.activations - memory.passes + planned), 1, 0.01) << preset;
+    }
+  }
+}
+
+class RankMemory : public models::FolderTest {
+ protected:
+  // `times` four layers, one of each kind.
+  void make(int64_t times) const {
+    nlohmann::json config = models::hybrid();
+    std::vector<std::string> layers;
+    for (int64_t i = 0; i < times; ++i) layers.insert(layers.end(), {"mamba", "moe", "attention", "mlp"});
+    config["layers_block_type"] = layers, config["num_hidden_layers"] = layers.size();
+    config["vocab_size"] = 400, config["hidden_size"] = 64;
+    config["mamba_num_heads"] = 8, config["mamba_head_dim"] = 16, config["n_groups"] = 4;
+    config["num_attention_heads"] = 8, config["num_key_value_heads"] = 4, config["head_dim"] = 16;
+    config["intermediate_size"] = 128, config["moe_intermediate_size"] = 64;
+    config["moe_shared_expert_intermediate_size"] = 64, config["max_position_embeddings"] = 256;
+    write(config, tensors_of(config));
+  }
+
+  static constexpr int kRanks = 4;
+  static constexpr int64_t kRows = 8, kRowTokens = 256;
+  train::Recipe recipe_of(const train::ParallelRecipe& p) const {
+    train::Recipe recipe;
+    recipe.init = folder_.string(), recipe.out = (folder_ / "out").string();
+    recipe.dtype = "f32";
+    recipe.batch = kRows, recipe.length = kRowTokens;
+    recipe.data.kind = "markov";
+    recipe.parallel = p;
+    return recipe;
+  }
+  Memory planned(const train::ParallelRecipe& p) const {
+    const Model model(models::load_config(io::find_model(folder_.string())), recipe_of(p), kRowTokens);
+    const Task task{.ranks = kRanks, .batch = kRows, .length = kRowTokens, .bf16 = false};
+    return memory_of(work_of(model, machine_of("dgx-h100", kRanks), task, {.parallel = p}), task);
+  }
+
+  // Of the rank that has most of each: what its arrays hold, and the arena of its passes.
+  Memory measured(const train::ParallelRecipe& p) const {
+    const train::Recipe recipe = recipe_of(p);
+    Memory most;
+    std::mutex one_at_a_time;
+    comm::run_in_process(kRanks, {.per_node = kRanks}, [&](comm::Group& world) {
+      train::Mesh mesh(recipe, world);
+      Arena arena;
+      Ctx ctx{.arena = arena, .threads = 1};
+      train::Language language(recipe, ctx, &mesh);
+      double own = 0;
+      for (const Range& r : mesh.own(language.masters())) own += real(r.count);
+      const std::lock_guard<std::mutex> lock(one_at_a_time);
+      most.masters = std::max(most.masters, 4 * real(language.masters().size()));
+      most.gradients = std::max(most.gradients, 4 * real(std::ssize(language.masters().grads())));
+      most.moments = std::max(most.moments, 8 * own);
+      most.activations = std::max(most.activations, real(language.plan().arena.bytes));
+    });
+    return most;
+  }
+};
+
+// At small width the working set of a layer is a large part of the arena, so activations are what eight layers more ask
+// for. What zero 2 and 3 keep of gradients and weights is in train/layer_shards_test.cc.
+TEST_F(RankMemory, EveryKindIsThatOfRealRanks) {
+  std::vector<train::ParallelRecipe> list(9);
+  list[1].zero = 1;
+  list[2].tp = 2;
+  list[3].tp = 4, list[3].sp = true;
+  list[4].tp = 2, list[4].zero = 1;
+  list[5].ep = 4;
+  list[6].tp = 2, list[6].ep = 2, list[6].zero = 1;
+  list[7].cp = 2, list[7].zero = 1;
+  list[8].grid = "2,1,2,1";
+  std::vector<Memory> small;
+  for (const int64_t times : {1, 3}) {
+    make(times);
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Memory want = planned(list[i]), got = measured(list[i]);
+      const std::string name = name_of({.parallel = list[i]}, kRanks);
+      EXPECT_NEAR(want.masters / got.masters, 1, 0.02) << name;
+      EXPECT_NEAR(want.gradients / got.gradients, 1, 0.02) << name;
+      EXPECT_NEAR(want.moments / got.moments, 1, 0.02) << name;
+      if (times == 1) small.push_back({.activations = want.activations, .passes = got.activations});
+      if (times > 1) {
+        EXPECT_NEAR((want.activations - small[i].activations) / (got.activations - small[i].passes), 1, 0.02) << name;
+      }
     }
   }
 }

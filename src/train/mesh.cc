@@ -353,6 +353,19 @@ Mesh::Mesh(const Recipe& recipe, comm::Group& world)
            recipe_.node_limit > 0 ? "parallel.node_ranks" : "\"alltoall\"");
 }
 
+std::map<std::string, int64_t> Mesh::bytes_by_axis() const {
+  const std::pair<const char*, const comm::Group*> groups[] = {
+      {"tp", &tensor_}, {"y", &hidden_}, {"cp", &context_}, {"ep", &experts_},   {"ep", &node_}, {"ep", &aligned_},
+      {"dp", &state_},  {"dp", &data_},  {"d", &copies_},   {"edp", &replicas_}, {"pp", &pipe_}, {"pp", &ends_}};
+  std::map<std::string, int64_t> sent = {{"rest", bytes_sent()}};
+  for (const auto& [axis, group] : groups) {
+    const int64_t bytes = group->own_traffic().bytes[0] + group->own_traffic().bytes[1];
+    sent[axis] += bytes;
+    sent["rest"] -= bytes;
+  }
+  return sent;
+}
+
 int64_t Mesh::available_memory() {
   // The process itself and what collectives buffer, which no plan counts: 27 to 37 MiB where ranks train models/tiny.
   constexpr int64_t kRankBytes = int64_t{32} << 20;

@@ -128,6 +128,9 @@ class Mesh {
   // Seconds in which this rank waited for sums of gradients so far, and bytes that it has sent.
   double waited() const { return waits_.seconds(); }
   int64_t bytes_sent() const { return world_.traffic().bytes[0] + world_.traffic().bytes[1]; }
+  // Of these, by what is divided: the axes as `braid plan layout` names them, and "rest", sums of losses and what ranks
+  // agree on.
+  std::map<std::string, int64_t> bytes_by_axis() const;
 
  private:
   void sum_gradients(models::MasterWeights& masters);

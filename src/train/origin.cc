@@ -56,6 +56,7 @@ void check(const Recipe& recipe) {
   inexact(nn::is_low_precision(recipe.precision), "precision.recipe");
   inexact(recipe.lora.dropout > 0, "lora.dropout");
   parse_recompute(recipe.recompute);
+  check_offload(recipe);
   const LoraRecipe& lora = recipe.lora;
   const bool adapts = !lora.targets.empty() || !lora.target_parameters.empty();
   if (adapts != (lora.rank > 0)) {

@@ -201,6 +201,13 @@ void each_loss_word(L& loss, Visit& visit) {
 }
 
 template <class R, class Visit>
+void each_memory_word(R& r, Visit& visit) {
+  visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
+  visit("memory.offload", r.offload, Choices{"none", "optimizer", "activations", "all"},
+        "what a GPU leaves in its host's memory: none, optimizer, activations or all");
+}
+
+template <class R, class Visit>
 void each_word(R& r, Visit&& visit) {
   visit("objective", r.objective, Choices{"language", "graph"},
         "language, or graph: classes of nodes or graphs, or edges");
@@ -239,7 +246,7 @@ void each_word(R& r, Visit&& visit) {
   visit("nest.budgets", r.nest.budgets, io::NumberRange{1e-6, 1},
         "of a nested model (braid nest): a step trains one of its models of these shares");
   visit("nest.sampling", r.nest.sampling, kNotNegative, "how often each; empty: all alike");
-  visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
+  each_memory_word(r, visit);
   visit("precision.recipe", r.precision, Choices{}, "none, bf16, fp8, fp8-block, mxfp8, mxfp4 or nvfp4");
   visit("precision.stochastic", r.precision_stochastic, "false: gradients are rounded to nearest, an ablation");
   visit("precision.hadamard", r.precision_hadamard, "false: weight gradients without the transform, an ablation");
@@ -492,6 +499,14 @@ Recipe read_recipe(const std::filesystem::path& file, std::span<const std::strin
   const bool a_file = std::filesystem::is_regular_file(file, none);  // not a pipe, whose folder says nothing
   resolve_paths(recipe, a_file ? file.parent_path() : std::filesystem::path(), overrides);
   return recipe;
+}
+
+void check_offload(const Recipe& recipe) {
+  if (recipe.offload == "none") return;
+  fail("memory.offload", {.what = "leaves in the memory of the host what a GPU has no room for, and this rank is a CPU",
+                          .got = recipe.offload,
+                          .expected = "none",
+                          .hint = "parallel.zero or memory.recompute, which save memory on a CPU as well"});
 }
 
 Numerics numerics_of(const Recipe& recipe) {

@@ -177,6 +177,7 @@ struct Recipe {
   RolloutRecipe rollout;
   NestRecipe nest;
   std::string recompute = "none";  // [memory]: none, selective, full, fit:<GiB>
+  std::string offload = "none";    // [memory]: what a GPU's host keeps: none, optimizer, activations, all
   std::string precision = "none";  // [precision] recipe
   bool precision_stochastic = true, precision_hadamard = true;
   std::string precision_weight_scales = "2d";  // 1d: blocks of weights along the depth of each product
@@ -193,6 +194,9 @@ struct Recipe {
 Recipe read_recipe(const io::Json& root);
 // Relative paths in the file start in its folder, those of `overrides` in the working folder (recipe_paths.h).
 Recipe read_recipe(const std::filesystem::path& file, std::span<const std::string> overrides);
+
+// Error where memory.offload asks for what ranks on a CPU, on which all training runs, do not have: a second memory.
+void check_offload(const Recipe& recipe);
 
 // The choice of number formats and product classes that its passes use.
 Numerics numerics_of(const Recipe& recipe);

@@ -97,6 +97,7 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "accumulate",
                                       "schedule.decay",
                                       "memory.recompute",
+                                      "memory.offload",
                                       "eval.every",
                                       "eval.batches",
                                       "eval.data",

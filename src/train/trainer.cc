@@ -41,6 +41,7 @@ double measured_roof(const models::MasterWeights& masters) {
 }
 
 const Recipe& checked(const Recipe& recipe) {
+  check_offload(recipe);
   check_merge(recipe);
   return recipe;
 }
