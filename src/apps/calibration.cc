@@ -30,9 +30,8 @@ std::string calibration_text(const std::string& file) {
 }
 
 engine::LanguageModel open_model(const CalibrationArgs& o, int64_t context) {
-  const int64_t most = models::load_config(models::find_weights(o.model)).positions_max;
   engine::RunnerOptions options{.numerics = Numerics::serving(DType::f32)};
-  options.context = most > 0 ? std::min(context, most) : context;
+  options.context = default_context(o.model, context);
   options.threads = o.threads;
   return {o.model, options};
 }

@@ -167,7 +167,7 @@ void check(const EvalArgs& o) {
 int eval_command(EvalArgs o) {
   check(o);
   if (!o.tasks.file.empty()) return eval_tasks(o.model, o.tasks, o.json);
-  if (o.model.context == 0) o.model.context = kWindow;
+  if (o.model.context == 0) o.model.context = default_context(o.model.model, kWindow);
   // A state is rounded where a pass ends: in passes of many tokens the rounding of an answer's steps would not show.
   if (o.model.runner_options().numerics.ssm != DType::f32 && !o.cli->given("chunk")) o.model.chunk = 1;
   const std::string text = o.lines.empty() ? read_text(o.text) : "";

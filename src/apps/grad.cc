@@ -1,6 +1,7 @@
 // braid grad: the loss of a few tokens and its gradient for every stored tensor, for comparison with other programs.
 #include <fmt/format.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -30,7 +31,8 @@ Tensor integers(Arena& arena, const std::vector<int64_t>& values, size_t begin) 
   return t;
 }
 
-// Mean loss of predicting every next token, the prediction block's times its scale included.
+// Mean loss of predicting every next token, the prediction block's times its scale included. A model of recurrent depth
+// takes the steps of its config from a state of zeros, all of them with gradients.
 double backward(models::Model& model, models::MasterWeights& masters, const GradArgs& o) {
   Arena arena;
   Tape tape;
@@ -44,6 +46,12 @@ double backward(models::Model& model, models::MasterWeights& masters, const Grad
               .state = state,
               .numerics = Numerics::training(o.dtype == "f32" ? DType::f32 : DType::bf16)};
   const Tensor ids = integers(arena, o.ids, 0), targets = integers(arena, o.ids, 1);
+  nn::Loop loop;
+  if (const auto& spec = model.config().loop) {
+    loop = {.steps = spec->steps, .start = Tensor(arena, DType::f32, {seqs.tokens(), model.config().hidden})};
+    std::memset(loop.start.mut().data, 0, static_cast<size_t>(loop.start.view().bytes()));
+    run.loop = &loop;
+  }
   const bool mtp = model.mtp_steps() > 0 && o.mtp_scale > 0 && seqs.tokens() > 1;
   const models::Model::LossOptions options{
       .main_weight = 1.0 / static_cast<double>(seqs.tokens()),
