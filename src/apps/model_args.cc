@@ -76,6 +76,7 @@ void ModelArgs::declare_types(Cli& cli) {
   cli.choice("--kv-cache-dtype", kv, {"auto", "f32", "bf16", "fp8", "int8"}, "KV; auto: by model");
   cli.rare();
   cli.choice("--mamba-ssm-cache-dtype", ssm, {"f32", "bf16", "f16", "int8"}, "of Mamba states; stochastically rounded");
+  cli.choice("--zeros", zeros, {"auto", "skip", "multiply"}, "of pruned weights in groups; auto: what is faster");
   cli.rare(false);
 }
 
@@ -105,10 +106,19 @@ engine::RunnerOptions ModelArgs::runner_options() const {
                                      .expected = "f32",
                                      .hint = "either option without the other"});
   }
+  if (zeros == "skip" && (exact || !adapter.empty())) {
+    fail("--zeros", {.what = exact ? "--exact multiplies by all values, as training does"
+                                   : "with an adapter products multiply by all values",
+                     .got = zeros,
+                     .expected = "auto or multiply"});
+  }
   return {.numerics = numerics,
           .context = context,
           .chunk = chunk,
           .threads = static_cast<int>(threads),
+          .zeros = zeros == "auto"   ? models::Zeros::automatic
+                   : zeros == "skip" ? models::Zeros::skipped
+                                     : models::Zeros::multiplied,
           .adapter = adapter,
           .ranks = ranks};
 }
