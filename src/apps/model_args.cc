@@ -10,6 +10,7 @@
 
 #include "apps/bench_report.h"
 #include "apps/cli_pages.h"
+#include "apps/zeros_arg.h"
 #include "io/placeholder.h"
 #include "sys/error.h"
 #include "sys/machine.h"
@@ -48,16 +49,13 @@ void refuse_unread(const char* beside, std::initializer_list<std::pair<const cha
 }
 
 namespace {
-
 std::optional<DType> cache_dtype(const std::string& name) {
   if (name == "f32") return DType::f32;
   if (name == "bf16") return DType::bf16;
   if (name == "f16") return DType::f16;
   if (name == "fp8") return DType::f8_e4m3;
-  if (name == "int8") return DType::i8;
-  return std::nullopt;
+  return name == "int8" ? std::optional(DType::i8) : std::nullopt;
 }
-
 }  // namespace
 
 void ModelArgs::declare(Cli& cli) {
@@ -106,19 +104,11 @@ engine::RunnerOptions ModelArgs::runner_options() const {
                                      .expected = "f32",
                                      .hint = "either option without the other"});
   }
-  if (zeros == "skip" && (exact || !adapter.empty())) {
-    fail("--zeros", {.what = exact ? "--exact multiplies by all values, as training does"
-                                   : "with an adapter products multiply by all values",
-                     .got = zeros,
-                     .expected = "auto or multiply"});
-  }
   return {.numerics = numerics,
           .context = context,
           .chunk = chunk,
           .threads = static_cast<int>(threads),
-          .zeros = zeros == "auto"   ? models::Zeros::automatic
-                   : zeros == "skip" ? models::Zeros::skipped
-                                     : models::Zeros::multiplied,
+          .zeros = zeros_of(zeros, exact, !adapter.empty()),
           .adapter = adapter,
           .ranks = ranks};
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/grouped_rows.h"
+#include "core/philox.h"
 #include "engine/language_model.h"
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
@@ -27,7 +28,9 @@ const fs::path kWhole = support::data("tiny-chat");
 using StaysAt = std::function<bool(int64_t r, int64_t c)>;
 // A third of the columns, which differ between odd rows and even ones.
 bool in_groups(int64_t r, int64_t c) { return (c + r % 2) % 3 == 0; }
-bool anywhere(int64_t r, int64_t c) { return (c * 7 + r * r * 5 + r * 11 + c * c * r) % 3 == 0; }
+bool anywhere(int64_t r, int64_t c) {
+  return philox({.seed = static_cast<uint64_t>(r)}, static_cast<uint64_t>(c))[0] % 3 == 0;
+}
 
 void write_pruned(const support::Folder& into, const StaysAt& stays) {
   for (const auto& entry : fs::directory_iterator(kWhole)) {
@@ -91,10 +94,12 @@ class ZerosTest : public testing::Test {
   support::Folder folder_;
 };
 
+// In FP32: operands that are rounded to BF16 would hide in which order a sum was taken.
 TEST_F(ZerosTest, AreSkippedWhereGroupsShareThem) {
   write_pruned(folder_, in_groups);
   const std::string path = folder_.path().string();
-  LanguageModel skips(path, zeros_options(models::Zeros::skipped)), all(path, zeros_options(models::Zeros::multiplied));
+  LanguageModel skips(path, zeros_options(models::Zeros::skipped, false, DType::f32)),
+      all(path, zeros_options(models::Zeros::multiplied, false, DType::f32));
   const GroupCount found = grouped_of(skips);
   EXPECT_GT(found.params, 4);
   EXPECT_FALSE(found.others);
@@ -107,7 +112,7 @@ TEST_F(ZerosTest, AreSkippedWhereGroupsShareThem) {
       error += std::pow(own[i][k] - plain[i][k], 2), size += std::pow(plain[i][k], 2);
       differ |= own[i][k] != plain[i][k];
     }
-    EXPECT_LT(std::sqrt(error / size), 0.02) << "pass " << i;
+    EXPECT_LT(std::sqrt(error / size), 1e-4) << "pass " << i;
   }
   EXPECT_TRUE(differ) << "as if nothing were skipped";
 }
