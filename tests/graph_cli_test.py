@@ -103,6 +103,11 @@ class Graphs(GraphCase):
             self.assertEqual((made["nodes"], made["edges"]), (nodes, edges), words)
         made = json.loads(self.run_ok("data", "graph", "powerlaw", "--nodes", "4000", "--degree", "8", "--spread", "2", "-o", "p.safetensors", "--json"))
         self.assertTrue(1.6 < made["degree_spread"] < 2.2 and made["degree_99"] < made["degree_max"], made)
+        for spread, note in (("6", r"^note: degrees of 50 nodes are \d\.\d on average and spread by \d\.\d, not 8 and 6: more --nodes allow more\n$"),
+                             ("0.5", "^$")):
+            crowd = braid("data", "graph", "powerlaw", "--nodes", "50", "--degree", "8", "--spread", spread, "-o", "c.safetensors", "--force",
+                          cwd=self.folder)
+            self.assertRegex(crowd.stderr, note)
         self.refused("[--spread] does not go with this source", "data", "graph", "star", "--spread", "1", "-o", "b.safetensors")
         self.refused("[--degree] a band has as many neighbours on either side; got 3", "data", "graph", "band", "--degree", "3", "-o", "b.safetensors")
 
@@ -279,7 +284,8 @@ class Graphs(GraphCase):
     def test_mistakes_get_one_line(self):
         self.refused("does not exist", "train", "recipe.toml")
         self.run_ok("data", "graph", "grid", "-o", "graph.safetensors", "--nodes", "9")
-        self.refused("has no tensor x", "train", "recipe.toml")
+        self.refused("is a graph without features: it has no tensor x; expected x [nodes, width] F32; try braid data graph EDGES --features F.npy,",
+                     "train", "recipe.toml")
         self.refused("[--homophily] out of range; got 2", "data", "graph", "blocks", "-o", "b.safetensors", "--homophily", "2")
         self.refused("--nodes x --degree", "data", "graph", "uniform", "-o", "b.safetensors", "--nodes", "99999999", "--degree", "65536")
         self.refused("no output is named", "data", "graph", "grid")

@@ -5,6 +5,7 @@ usage: prune_test.py BRAID
 """
 import json
 import math
+import re
 import shutil
 import struct
 
@@ -208,6 +209,31 @@ class Prune(Case):
             before, after = tensors(folder)[name], tensors(run)[name]
             self.assertNotEqual(before.data, after.data)
             self.assertEqual(zeros(before) == zeros(after), keeps == "true")
+
+    def test_products_skip_zeros_in_groups(self):
+        out = self.place / "sparse"
+        done = prune(out, "--pattern", "shfl-bw", "--density", "0.25", "--block", "16", "--score", "magnitude")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        answers, read, chosen = {}, {}, {}
+        for zeros in ("skip", "multiply"):
+            answer = braid("run", out, "-p", "Hello", "-n", "12", "--temp", "0", "--zeros", zeros, BRAID_VERBOSE="dispatch")
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            answers[zeros], chosen[zeros] = answer.stdout, answer.stderr
+            explained = braid("bench", out, "--explain", "--zeros", zeros)
+            self.assertEqual(explained.returncode, 0, explained.stderr)
+            read[zeros] = int(re.search(r"^total +(\d+) ", explained.stdout, re.M)[1])
+        self.assertRegex(chosen["skip"], r"(?m)^zeros: \d+ of \d+ matrices skip theirs; 2[5-9]\.\d% of values stay")
+        self.assertIn("dispatch linear_fwd: groups_bf16 (bf16_chain)", chosen["skip"])
+        self.assertNotIn("zeros:", chosen["multiply"])
+        self.assertNotIn("linear_fwd: groups", chosen["multiply"])
+        self.assertLess(read["skip"], 0.9 * read["multiply"])
+        # A model without zeros has nothing to skip; that of training multiplies by all.
+        self.assertNotIn("zeros:", braid("run", MODEL, "-p", "Hello", "-n", "2", "--zeros", "skip", BRAID_VERBOSE="dispatch").stderr)
+        exact = braid("run", out, "-p", "Hello", "-n", "2", "--exact", BRAID_VERBOSE="dispatch")
+        self.assertNotIn("linear_fwd: groups", exact.stderr)
+        for words, says in ((("--exact",), "[--zeros] --exact multiplies by all values"),
+                            (("--adapter", "nowhere"), "[--zeros] with an adapter"), (("--tp", "2"), "[--zeros] ranks")):
+            self.assertRefused(braid("run", out, "-p", "Hello", "--zeros", "skip", *words), says)
 
     def test_refusals_of_patterns(self):
         out = self.place / "out"

@@ -48,7 +48,7 @@ constexpr Exception kExceptions[] = {
     {"head_loss_bwd", "used by losses of pairs, over the rows of head_loss"},
     {"head_loss_fwd", "used by evaluation, over the rows of head_loss"},
     {"hidden_loss", "used by distillation that compares hidden states"},
-    {"linear_grouped_fwd", "measured by braid repro shfl-bw; no model uses it yet"},
+    {"linear_grouped_fwd", "used by models that were pruned in groups, through linear_fwd"},
     {"muon_direction", "used by the optimiser, not the model"},
     {"orthogonalize", "used by the optimiser, not the model"},
     {"muon_apply", "used by the optimiser, not the model"},

@@ -38,7 +38,7 @@ struct DataGraphArgs {
 };
 
 // Options that differ from their default, though the source does not read them.
-void refuse_unread(const DataGraphArgs& o) {
+void refuse_options(const DataGraphArgs& o) {
   const GraphModel &m = o.model, plain;
   struct Reads {
     const char* option;
@@ -83,7 +83,7 @@ void refuse_unread(const DataGraphArgs& o) {
 }
 
 void check(const DataGraphArgs& o) {
-  refuse_unread(o);
+  refuse_options(o);
   const GraphModel& m = o.model;
   within("--nodes", static_cast<double>(m.nodes), 1, 1 << 28);
   within("--degree", m.degree, 0, 1 << 16);
@@ -116,6 +116,17 @@ std::string reorder(graph::GraphData& data, const std::string& order, nlohmann::
                      took.count(), after, before, after > before ? ": better without --order" : "");
 }
 
+// A node has no more edges than there are others: what was drawn twice, or from a node to itself, is left out.
+void note_spread(const GraphModel& m, const graph::RowStats& stats) {
+  constexpr double kNear = 0.7;
+  if (m.spread <= 0 || (stats.spread > kNear * m.spread && stats.mean > kNear * m.degree)) return;
+  fmt::print(
+      stderr,
+      "note: degrees of {} nodes are {:.1f} on average and spread by {:.1f}, not {:g} and {:g}: more --nodes allow "
+      "more\n",
+      stats.rows, stats.mean, stats.spread, m.degree, m.spread);
+}
+
 int data_graph(const DataGraphArgs& o) {
   check(o);
   io::check_new_file(o.out, ".safetensors", o.force, "--force");
@@ -139,6 +150,7 @@ int data_graph(const DataGraphArgs& o) {
     result["weight_max"] = *most;
     text += ", " + graph::describe_weights(in);
   }
+  note_spread(o.model, stats);
   if (!o.order.empty()) text += reorder(data, o.order, result);
   graph::write_graph(o.out, data);
   print_result(o.json, result, text);

@@ -10,6 +10,7 @@
 
 #include "apps/bench_report.h"
 #include "apps/cli_pages.h"
+#include "apps/zeros_arg.h"
 #include "io/placeholder.h"
 #include "models/load.h"
 #include "models/presets.h"
@@ -55,16 +56,13 @@ void refuse_unread(const char* beside, std::initializer_list<std::pair<const cha
 }
 
 namespace {
-
 std::optional<DType> cache_dtype(const std::string& name) {
   if (name == "f32") return DType::f32;
   if (name == "bf16") return DType::bf16;
   if (name == "f16") return DType::f16;
   if (name == "fp8") return DType::f8_e4m3;
-  if (name == "int8") return DType::i8;
-  return std::nullopt;
+  return name == "int8" ? std::optional(DType::i8) : std::nullopt;
 }
-
 }  // namespace
 
 void ModelArgs::declare(Cli& cli) {
@@ -83,6 +81,7 @@ void ModelArgs::declare_types(Cli& cli) {
   cli.choice("--kv-cache-dtype", kv, {"auto", "f32", "bf16", "fp8", "int8"}, "KV; auto: by model");
   cli.rare();
   cli.choice("--mamba-ssm-cache-dtype", ssm, {"f32", "bf16", "f16", "int8"}, "of Mamba states; stochastically rounded");
+  cli.choice("--zeros", zeros, {"auto", "skip", "multiply"}, "of pruned weights in groups; auto: what is faster");
   cli.rare(false);
 }
 
@@ -116,6 +115,7 @@ engine::RunnerOptions ModelArgs::runner_options() const {
           .context = context,
           .chunk = chunk,
           .threads = static_cast<int>(threads),
+          .zeros = zeros_of(zeros, exact, !adapter.empty()),
           .adapter = adapter,
           .ranks = ranks};
 }

@@ -30,7 +30,7 @@ void need_tokenizer(const io::ModelPath& model, const char* hint);
 
 struct ModelArgs {
   std::string model = "tiny";
-  std::string dtype = "bf16", activations = "auto", kv = "auto", ssm = "f32", adapter{};
+  std::string dtype = "bf16", activations = "auto", kv = "auto", ssm = "f32", zeros = "auto", adapter{};
   int64_t context = 0, chunk = 512, threads = 0;
   bool exact = false;
   engine::Ranks* ranks = nullptr;  // that divide the model (apps/ranks_args.h)

@@ -207,6 +207,8 @@ int RanksArgs::start(ModelArgs& model, const Cli& cli, const std::vector<std::st
   if (!model.adapter.empty())
     fail("--adapter",
          {.what = "is supported on one rank only", .got = printable(model.adapter), .hint = "braid merge, first"});
+  if (model.zeros == "skip")
+    fail("--zeros", {.what = "ranks multiply by all values", .got = model.zeros, .expected = "auto or multiply"});
   for (const std::string& name : models) models::check_parts(models::find_weights(name), division);
   int code = 0;
   const auto on_rank = [&](comm::Group& world) {

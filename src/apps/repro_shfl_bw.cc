@@ -82,7 +82,26 @@ void write_speeds(const ShflBwStudy& o, const SpeedStudy& r) {
   io::write_text_file(fs::path(o.dir) / "shfl-bw-speed.svg", report::svg(curve));
 }
 
-void print_tables(const ShflBwStudy& o, const PrunedStudy& pruned, const SpeedStudy& speed) {
+void print_steps(const std::vector<DecodeSpeed>& steps) {
+  report::Table table({{"pattern"},
+                       {"density", Align::right},
+                       {"matrices", Align::right},
+                       {"their MiB", Align::right},
+                       {"without zeros", Align::right},
+                       {"tokens/s", Align::right},
+                       {"times as fast", Align::right}});
+  constexpr double kMib = 1 << 20;
+  for (const DecodeSpeed& s : steps)
+    table.row({name_of(s.pattern), fmt::format("{:.3f}", s.density), std::to_string(s.matrices),
+               fmt::format("{:.2f}", static_cast<double>(s.dense_bytes) / kMib),
+               fmt::format("{:.2f}", static_cast<double>(s.bytes) / kMib), fmt::format("{:.0f}", s.tokens_s),
+               fmt::format("{:.2f}", s.ratio)});
+  fmt::print("{}\nSteps of one answer of the pruned models, --zeros skip over --zeros multiply, one thread.\n",
+             table.markdown());
+}
+
+void print_tables(const ShflBwStudy& o, const PrunedStudy& pruned, const SpeedStudy& speed,
+                  const std::vector<DecodeSpeed>& steps) {
   report::Table losses({{"pattern"},
                         {"density", Align::right},
                         {"importance kept", Align::right},
@@ -112,11 +131,22 @@ void print_tables(const ShflBwStudy& o, const PrunedStudy& pruned, const SpeedSt
       "{}\nTimes as fast as the dense product by density, one thread of {}, groups of 32 rows; medians of ratios of "
       "interleaved rounds.\n",
       times.markdown(), sys::machine().cpu_name);
+  print_steps(steps);
   fmt::print("written to {}: shfl-bw.csv, shfl-bw.svg, shfl-bw-speed.csv and shfl-bw-speed.svg\n", printable(o.dir));
 }
 
-void print_json(const ShflBwStudy& o, const PrunedStudy& pruned, const SpeedStudy& speed) {
-  ordered_json losses = ordered_json::array(), products = ordered_json::array();
+void print_json(const ShflBwStudy& o, const PrunedStudy& pruned, const SpeedStudy& speed,
+                const std::vector<DecodeSpeed>& steps) {
+  ordered_json losses = ordered_json::array(), products = ordered_json::array(), decode = ordered_json::array();
+  for (const DecodeSpeed& s : steps) {
+    decode.push_back({{"pattern", name_of(s.pattern)},
+                      {"density", s.density},
+                      {"matrices", s.matrices},
+                      {"dense_bytes", s.dense_bytes},
+                      {"bytes", s.bytes},
+                      {"tokens_s", s.tokens_s},
+                      {"times_as_fast", s.ratio}});
+  }
   for (const PrunedOutcome& c : pruned.outcomes) {
     losses.push_back({{"pattern", name_of(c.pattern)},
                       {"density", c.density},
@@ -139,7 +169,8 @@ void print_json(const ShflBwStudy& o, const PrunedStudy& pruned, const SpeedStud
                           {"dense", {{"loss", pruned.loss}, {"trained_loss", pruned.trained_loss}}},
                           {"pruned", std::move(losses)},
                           {"densities", speed.densities},
-                          {"products", std::move(products)}};
+                          {"products", std::move(products)},
+                          {"decode", std::move(decode)}};
   fmt::print("{}\n", io::dumped(j, 1));
 }
 
@@ -178,9 +209,11 @@ int repro_shfl_bw(ReproShflBwArgs o) {
   const PrunedStudy pruned = prune_and_train(study, stage("pruning"));
   progress.reset();
   if (sys::caught_signal() != 0) return 128 + sys::caught_signal();
+  const std::vector<DecodeSpeed> steps = time_steps(study, pruned, o.rounds);
+  if (sys::caught_signal() != 0) return 128 + sys::caught_signal();
   write_losses(study, pruned);
   write_speeds(study, speed);
-  o.json ? print_json(study, pruned, speed) : print_tables(study, pruned, speed);
+  o.json ? print_json(study, pruned, speed, steps) : print_tables(study, pruned, speed, steps);
   return 0;
 }
 

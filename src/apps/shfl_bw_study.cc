@@ -85,6 +85,7 @@ class Study {
     const prune::SparseReport report = prune::sparsify_model(
         model, data(kTrain), folder, options, [](const char*, int64_t, int64_t) { return sys::caught_signal() == 0; });
     if (!report.whole) return out;
+    out.folder = folder.string();
     int64_t kept = 0, values = 0;
     double kept_score = 0, score = 0;
     for (const prune::SparseGroup& g : report.groups) {

@@ -26,6 +26,7 @@ struct PrunedOutcome {
   double density = 0;   // of the matrices that were pruned, as it came out
   double retained = 0;  // share of the importance
   double loss = 0, trained_loss = 0;
+  std::string folder{};  // of the pruned model
 };
 
 struct PrunedStudy {
@@ -47,6 +48,16 @@ struct SpeedStudy {
   std::vector<double> densities{};
   std::vector<SpeedCell> cells{};
 };
+
+// Steps of one answer, one thread, with BF16 products: a pruned model whose products skip zeros over the same one whose
+// products multiply by them, and the bytes of the matrices concerned.
+struct DecodeSpeed {
+  masks::Pattern pattern = masks::Pattern::shfl_bw;
+  double density = 0;
+  int64_t matrices = 0, bytes = 0, dense_bytes = 0;
+  double tokens_s = 0, ratio = 0;
+};
+std::vector<DecodeSpeed> time_steps(const ShflBwStudy& study, const PrunedStudy& pruned, int64_t rounds);
 
 SpeedStudy time_products(const ShflBwStudy& study, int64_t rounds, const std::function<void(int64_t, int64_t)>& done);
 

@@ -23,6 +23,7 @@ struct GroupedView {
 
   explicit operator bool() const { return rows > 0; }
   int64_t groups() const { return begin.dim(0) - 1; }
+  int64_t bytes() const { return values.bytes() + columns.bytes() + row_of.bytes(); }
 };
 
 struct GroupedRows {

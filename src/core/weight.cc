@@ -1,5 +1,7 @@
 #include "core/weight.h"
 
+#include "core/grouped_rows.h"
+
 namespace braid {
 
 const char* name_of(Format f) {
@@ -7,9 +9,13 @@ const char* name_of(Format f) {
   return kNames[static_cast<int>(f)];
 }
 
+int64_t Weight::product_bytes() const { return groups ? groups->bytes() : bytes(); }
+int64_t Weight::product_values() const { return groups ? groups->values.count() : rows * cols; }
+
 Weight Weight::rows_of(int64_t begin, int64_t n) const {
   Weight part = *this;
   part.rows = n;
+  part.groups = nullptr;
   part.codes = codes.slice(0, begin, n);
   if (scales) part.scales = scales.slice(0, begin, n);
   return part;

@@ -7,6 +7,9 @@
 //   nvfp4          [rows, cols/2] U8        e2m1(nibble) * scales[r, c/16] * global; even column in the low nibble,
 //                                           scales [rows, cols/16] F8_E4M3
 //   ggml           [rows, bytes of a row]   decode_ggml of the blocks of spec.ggml * global; cols are whole blocks
+//   f32 bf16       the same, and `groups`   codes[r, c]; those that are not zero a second time, in groups of rows,
+//   which
+//                                           the product of few or many rows reads in place of the codes
 //
 // docs/internals/formats.md has the layouts in files.
 #pragma once
@@ -17,6 +20,8 @@
 #include "core/view.h"
 
 namespace braid {
+
+struct GroupedView;
 
 enum class Format : uint8_t { f32, f16, bf16, f8_e4m3, nvfp4, ggml };
 const char* name_of(Format f);
@@ -36,9 +41,13 @@ struct Weight {
   QuantSpec spec{};
   View codes{}, scales{};
   float global = 1.0f;
+  const GroupedView* groups = nullptr;  // of all rows, for a forward without training; null: none
 
   explicit operator bool() const { return static_cast<bool>(codes); }
   int64_t bytes() const { return codes.bytes() + (scales ? scales.bytes() : 0); }
+  // That a product reads and multiplies by: those of the groups, if there are any.
+  int64_t product_bytes() const;
+  int64_t product_values() const;
   // Rows [begin, begin + n) of the same weight: for blocking products and for parts of fused projections.
   Weight rows_of(int64_t begin, int64_t n) const;
 };

@@ -8,6 +8,7 @@
 #include "models/load.h"
 #include "models/presets.h"
 #include "sys/error.h"
+#include "sys/parallel.h"
 
 namespace braid::engine {
 namespace {
@@ -42,6 +43,7 @@ DraftModel load_draft_model(const std::string& argument, RunnerOptions& options)
   own.ranks = nullptr;         // each has all of it
   own.numerics.exact = false;  // no answer depends on its bits
   own.spare_slots = own.sequences;
+  models::skip_zeros(*model, own.zeros, own.numerics.products, own.threads > 0 ? own.threads : sys::default_threads());
   if (const int64_t trained = model->config().positions_max; trained > 0) own.context = std::min(own.context, trained);
   if (options.memory != 0) {
     options.memory = choose_memory(options);

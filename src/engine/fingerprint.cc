@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/grouped_rows.h"
 #include "engine/language_model.h"
 #include "io/checksum.h"
 #include "sys/mapped_file.h"
@@ -37,6 +38,7 @@ void add_param(io::Checksum& sum, const Param& param) {
   sum.update_value(w.global);
   add_bytes(sum, w.codes);
   if (w.scales) add_bytes(sum, w.scales);
+  if (w.groups) sum.update_value(w.groups->height);  // whose sums run in another order
   if (!param.adapter) return;
   sum.update_value(param.adapter->scale);
   add_param(sum, param.adapter->a);

@@ -1,5 +1,7 @@
 #include "engine/language_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -13,16 +15,24 @@
 #include "models/load.h"
 #include "models/load_part.h"
 #include "models/presets.h"
+#include "sys/env.h"
 #include "sys/error.h"
+#include "sys/parallel.h"
 #include "text/tokenizer_config.h"
 
 namespace braid::engine {
 namespace {
 
+// Zeros are multiplied where bits must be those of training or of one rank, and where an adapter changes values.
 std::unique_ptr<models::Model> load(const io::ModelPath& path, const RunnerOptions& options) {
   if (options.ranks) return models::load_part(path, options.ranks->division(), options.ranks->rank());
-  if (options.adapter.empty()) return models::load_model(path);
-  return models::load_adapted(path, options.adapter, options.numerics.products);
+  if (!options.adapter.empty()) return models::load_adapted(path, options.adapter, options.numerics.products);
+  auto model = models::load_model(path);
+  if (options.numerics.exact) return model;
+  const int threads = options.threads > 0 ? options.threads : sys::default_threads();
+  const models::ZeroGroups z = models::skip_zeros(*model, options.zeros, options.numerics.products, threads);
+  if (sys::env().verbose_dispatch && z.scanned > 0) fmt::print(stderr, "zeros: {}\n", models::summary(z));
+  return model;
 }
 
 std::tm local_time(const Runner& runner) {

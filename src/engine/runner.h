@@ -14,6 +14,7 @@
 #include "engine/ranks.h"
 #include "engine/state_pool.h"
 #include "models/model.h"
+#include "models/zero_groups.h"
 #include "nn/observer.h"
 #include "sys/function_ref.h"
 #include "sys/interrupt.h"
@@ -37,8 +38,9 @@ struct RunnerOptions {
   int threads = 0;  // 0: sys::default_threads()
   // Recurrent states that a PrefixCache keeps: F32, as they are in a slot, or I8 (coded_snapshot.h), not with `exact`.
   DType snapshots = DType::f32;
-  std::string adapter{};   // a folder as PEFT writes it; empty: none
-  LoopOptions loop{};      // of a model with a loop of layers
+  models::Zeros zeros = models::Zeros::automatic;  // multiplied with `exact`, ranks or an adapter
+  std::string adapter{};                           // a folder as PEFT writes it; empty: none
+  LoopOptions loop{};                              // of a model with a loop of layers
   Ranks* ranks = nullptr;  // that answer together, each with a part of the model; null: this one alone
 };
 

@@ -25,12 +25,23 @@ struct Tensors {
   }
   View need(std::string_view name, DType dtype, int rank) const {
     const View* view = find(name);
-    if (!view) fail(where, {.what = fmt::format("has no tensor {}", name), .expected = "a file of braid data graph"});
+    if (!view) missing(name);
     if (view->dtype != dtype || view->shape.rank != rank)
       fail(where, {.what = fmt::format("{} has another type or shape", name),
                    .got = fmt::format("{} {}", name_of(view->dtype), to_string(view->shape)),
                    .expected = fmt::format("{} with {} dimension{}", name_of(dtype), rank, rank == 1 ? "" : "s")});
     return *view;
+  }
+  // Edges alone, as `data graph star` and a list of edges give them, are a graph that nothing can be learned from.
+  [[noreturn]] void missing(std::string_view name) const {
+    const char* what = name == "x" ? "features" : name == "y" ? "classes" : nullptr;
+    if (!what || !find("rowptr") || !find("col"))
+      fail(where, {.what = fmt::format("has no tensor {}", name), .expected = "a file of braid data graph"});
+    const std::string option = name == "x" ? "--features" : "--labels";
+    fail(where,
+         {.what = fmt::format("is a graph without {}: it has no tensor {}", what, name),
+          .expected = name == "x" ? "x [nodes, width] F32" : "y [nodes] I64",
+          .hint = fmt::format("braid data graph EDGES {} F.npy, or a source that has {}: blocks", option, what)});
   }
   // Copied: a file may hold them at any address.
   std::vector<int64_t> integers(std::string_view name, int64_t count = -1) const {

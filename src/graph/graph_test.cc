@@ -163,7 +163,9 @@ TEST(GraphData, WhatIsWrongIsNamedInOneLine) {
          f.x_shape = {2, 3};
        }},
       {"x has another type or shape; got F32 [6]", [](File& f) { f.x_shape = {6}; }},
-      {"has no tensor x", [](File& f) { f.left_out = {"x"}; }},
+      {"is a graph without features: it has no tensor x; expected x [nodes, width] F32; try braid data graph EDGES "
+       "--features F.npy, or a source that has features: blocks",
+       [](File& f) { f.left_out = {"x"}; }},
       {"has no tensor col", [](File& f) { f.left_out = {"col"}; }},
       {"y has another length; got 2; expected 3",
        [](File& f) {
@@ -208,7 +210,8 @@ TEST(GraphData, ClassesNeedNotBeKnownToPredictThem) {
   const GraphData data = file.read(Task::node, 3);
   EXPECT_EQ(data.y, (std::vector<int32_t>{-1, -1, -1}));
   EXPECT_EQ(data.train, (std::vector<uint8_t>{0, 0, 0}));
-  EXPECT_NE(support::error_of([&] { file.read(); }).find("has no tensor y"), std::string::npos);
+  EXPECT_NE(support::error_of([&] { file.read(); }).find("is a graph without classes: it has no tensor y"),
+            std::string::npos);
   file.left_out.clear();
   file.y = {0, 3, -1};
   EXPECT_NE(

@@ -80,9 +80,8 @@ std::vector<Work> work_of(models::Model& model, const Pass& pass) {
     if (p->mtp) continue;  // not part of this pass
     // What a loop of layers reads in one step is no longer in a cache in the next, as a rule.
     const double runs = p->layer < 0 ? 1 : as_double(config.runs_of(static_cast<size_t>(p->layer))),
-                 bytes = runs * as_double(p->value.bytes()),
-                 flops = runs * 2 * as_double(p->value.rows) * as_double(p->value.cols),
-                 whole = codes::refusal(p->value) ? 0 : flops;
+                 bytes = runs * as_double(p->value.product_bytes()),
+                 flops = runs * 2 * as_double(p->value.product_values()), whole = codes::refusal(p->value) ? 0 : flops;
     if (p->experts > 0) {
       Work& w = routed[p->layer];
       w.kind = WorkKind::experts;

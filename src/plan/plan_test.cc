@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/arena.h"
+#include "core/grouped_rows.h"
 #include "models/family.h"
 #include "nn/param_source.h"
 
@@ -53,6 +54,29 @@ TEST(Floor, ManyTokensActivateAllExpertsAndCostInProportion) {
   EXPECT_NEAR(experts(1000).bytes, 8 * 2 * 24 * 32 * 2, 1);
   EXPECT_NEAR(experts(1000).flops, 1000.0 * 2 * 2 * 2 * 24 * 32, 1);
   EXPECT_NEAR(experts(2).bytes, 8 * 2 * 24 * 32 * 2 * (1 - std::pow(0.75, 2)), 1);
+}
+
+// A product reads and multiplies what its groups store: values, the columns of each group, and whose rows they are.
+TEST(Floor, ZerosInGroupsAreNeitherReadNorMultiplied) {
+  models::Model model = small_model();
+  const Work before = total(work_of(model, {.tokens = 3}));
+  const std::vector<float> values(size_t{2} * 5 * 16);
+  const std::vector<int32_t> columns(size_t{2} * 5), row_of(size_t{2} * 16);
+  const std::vector<int64_t> begin = {0, 5, 10};
+  const GroupedView groups{.rows = 32,
+                           .cols = 64,
+                           .height = 16,
+                           .row_of = view_of(row_of.data(), {32}),
+                           .begin = view_of(begin.data(), {3}),
+                           .columns = view_of(columns.data(), {10}),
+                           .values = View(reinterpret_cast<const std::byte*>(values.data()), DType::bf16, {10, 16})};
+  for (Param* p : model.params()) {
+    if (p->role == ParamRole::down && p->experts == 0 && p->value.rows == 32 && p->value.cols == 64)
+      p->value.groups = &groups;
+  }
+  const Work after = total(work_of(model, {.tokens = 3}));
+  EXPECT_NEAR(before.bytes - after.bytes, 2 * 32 * 64 - (2 * 160 + 4 * 10 + 4 * 32), 1e-6);
+  EXPECT_NEAR(before.flops - after.flops, 3.0 * 2 * (32 * 64 - 160), 1e-6);
 }
 
 TEST(Floor, IsTheSlowerOfBytesAndOperations) {

@@ -74,6 +74,11 @@ const char* cuda_supports(const LinearFwd& op) {
   return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
 }
 
+template <DType kType>
+const char* groups_supports(const LinearFwd& op) {
+  return linear_groups_supports(kType, op);
+}
+
 void fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
   linear_fwd_tiles(ctx, op, workspace, tiles::walk_amx());
 }
@@ -137,6 +142,16 @@ std::span<const Row<LinearFwd>> LinearFwd::rows() {
       packed::kDotRow<LinearFwd, Packed>,
       packed::kBf16Row<LinearFwd, Packed>,
       packed::kF32Row<LinearFwd, Packed>,
+      {.name = "groups_f32",
+       .numerics = "f32_chain",
+       .supports = &groups_supports<DType::f32>,
+       .workspace = &linear_groups_workspace,
+       .run = &linear_fwd_groups},
+      {.name = "groups_bf16",
+       .numerics = "bf16_chain",
+       .supports = &groups_supports<DType::bf16>,
+       .workspace = &linear_groups_workspace,
+       .run = &linear_fwd_groups},
       {.name = "codes_dot",
        .numerics = "codes_a16",
        .supports = &linear_codes_supports,

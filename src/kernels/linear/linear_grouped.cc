@@ -77,6 +77,10 @@ void dense_ref(Ctx&, const LinearGroupedFwd& op, std::span<std::byte>) {
   store(op.y, y);
 }
 
+LinearGroupedFwd grouped_of(const LinearFwd& op) {
+  return {.x = op.x, .w = op.w, .groups = *op.w.groups, .bias = op.bias, .y = op.y};
+}
+
 const char* pipelined_support(const LinearGroupedFwd& op) {
   if (op.x.dtype != DType::bf16 || op.groups.values.dtype != DType::bf16) return "x or weights are not BF16";
   if (ranked_pipelines({.height = op.groups.height}, {}).empty()) return "groups of another height";
@@ -84,6 +88,19 @@ const char* pipelined_support(const LinearGroupedFwd& op) {
 }
 
 }  // namespace
+
+const char* linear_groups_supports(DType type, const LinearFwd& op) {
+  if (op.train) return "training";
+  if (!op.w.groups) return "zeros of w are not in groups";
+  const LinearGroupedFwd grouped = grouped_of(op);
+  return type == DType::f32 ? groups_support<DType::f32>(grouped) : groups_support<DType::bf16>(grouped);
+}
+
+int64_t linear_groups_workspace(const LinearFwd& op, int threads) { return panels_workspace(grouped_of(op), threads); }
+
+void linear_fwd_groups(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
+  fwd_groups(ctx, grouped_of(op), workspace);
+}
 
 std::span<const Row<LinearGroupedFwd>> LinearGroupedFwd::rows() {
   static constexpr Row<LinearGroupedFwd> kRows[] = {{.name = "pipelined",

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <string>
 
 #include "core/op_sweep.h"
 #include "kernels/linear/linear.h"
@@ -98,6 +99,76 @@ TEST(LinearGrouped, TheReferenceNeedsNoDenseWeight) {
   op.y = got.mut();
   run_row(ctx, op, row_named<LinearGroupedFwd>("ref"));
   EXPECT_EQ(got.bytes, want.bytes);
+}
+
+// A weight that has groups is multiplied by them like any other, in rows of any number, with the bits of the op above;
+// not in training, nor a part of its rows, nor where it would be rounded.
+TEST(LinearGrouped, AWeightWithGroupsIsAFormat) {
+  TestTensor w(DType::bf16, {192, 515}, 2), bias(DType::f32, {192}, 3);
+  zero_in_groups(w);
+  const auto groups = find_groups(dense_weight(w.view()), 0.5);
+  ASSERT_TRUE(groups);
+  const GroupedView view = groups->view();
+  Weight weight = dense_weight(w.view());
+  weight.groups = &view;
+  EXPECT_LT(weight.product_bytes(), weight.bytes() / 3);
+  EXPECT_EQ(weight.product_values(), 64 * (129 + 128 + 129));
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 3};
+  for (const DType type : {DType::f32, DType::bf16}) {
+    TestTensor x(type, {13, 515}, 1), want(DType::f32, {13, 192}, 4), got(DType::f32, {13, 192}, 5);
+    run(ctx, LinearGroupedFwd{.x = x.view(), .groups = view, .bias = bias.view(), .y = want.mut()});
+    for (const int64_t rows : {1, 5, 13}) {
+      for (int64_t t = 0; t < 13; t += rows) {
+        const int64_t n = std::min(rows, 13 - t);
+        const LinearFwd op{
+            .x = x.view().slice(0, t, n), .w = weight, .bias = bias.view(), .y = got.mut().slice(0, t, n)};
+        EXPECT_STREQ(choose(ctx, op).name, type == DType::f32 ? "groups_f32" : "groups_bf16");
+        run(ctx, op);
+      }
+      EXPECT_EQ(got.bytes, want.bytes) << rows;
+      fill(got.mut(), NAN);
+    }
+    LinearFwd other{.x = x.view(), .w = weight, .y = got.mut(), .train = true};
+    EXPECT_EQ(std::string(choose(ctx, other).name).find("groups"), std::string::npos);
+    other = {.x = x.view(), .w = weight.rows_of(64, 64), .y = got.mut().slice(1, 0, 64)};
+    EXPECT_EQ(std::string(choose(ctx, other).name).find("groups"), std::string::npos);
+  }
+  TestTensor wide(DType::f32, {192, 515}, 2), x(DType::bf16, {2, 515}, 1), y(DType::f32, {2, 192}, 4);
+  zero_in_groups(wide);
+  const auto of_wide = find_groups(dense_weight(wide.view()), 0.5);
+  ASSERT_TRUE(of_wide);
+  const GroupedView wide_view = of_wide->view();
+  weight = dense_weight(wide.view());
+  weight.groups = &wide_view;
+  EXPECT_EQ(std::string(choose(ctx, LinearFwd{.x = x.view(), .w = weight, .y = y.mut()}).name).find("groups"),
+            std::string::npos);
+}
+
+// A matrix of zeros, whole or but for a few rows: what it has is found, and nothing is read past it.
+TEST(LinearGrouped, RowsOfZeros) {
+  for (const bool all : {false, true}) {
+    TestTensor x(DType::bf16, {3, 70}, 1), w(DType::bf16, {64, 70}, 2), bias(DType::f32, {64}, 3),
+        y(DType::f32, {3, 64}, 4), want(DType::f32, {3, 64}, 5);
+    for (int64_t i = 0; i < 64 * 70; ++i) {
+      if (all || i / 70 % 2 == 0 || i % 70 % 7 != 0) set_element(w.mut(), i, 0);
+    }
+    Weight weight = dense_weight(w.view());
+    const auto groups = find_groups(weight, 0.5);
+    ASSERT_TRUE(groups);
+    const GroupedView view = groups->view();
+    weight.groups = &view;
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    const LinearFwd op{.x = x.view(), .w = weight, .bias = bias.view(), .y = y.mut()};
+    EXPECT_STREQ(choose(ctx, op).name, "groups_bf16");
+    run(ctx, op);
+    LinearFwd reference = op;
+    reference.y = want.mut();
+    run_row(ctx, reference, row_named<LinearFwd>("ref"));
+    for (int64_t i = 0; i < 3 * 64; ++i) EXPECT_NEAR(element(y.view(), i), element(want.view(), i), 1e-5) << i;
+    EXPECT_EQ(weight.product_values() == 0, all);
+  }
 }
 
 // FP32 weights would be rounded in the class that BF16 activations name.

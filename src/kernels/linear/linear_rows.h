@@ -28,6 +28,11 @@ const char* linear_a8_supports(const LinearFwd& op);
 int64_t linear_a8_workspace(const LinearFwd& op, int threads);
 void linear_fwd_a8(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
 
+// On groups of rows of a weight that has them (math/grouped_rows.h).
+const char* linear_groups_supports(DType type, const LinearFwd& op);
+int64_t linear_groups_workspace(const LinearFwd& op, int threads);
+void linear_fwd_groups(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
+
 // With sums in FP64.
 const char* linear_wide_sums_supports(const LinearFwd& op);
 void linear_fwd_wide_sums(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);

@@ -1,8 +1,8 @@
 // Sequential reduction with Highway: a row at a time, its channels in up to eight vectors of accumulators, so that a
 // width of 128 (AVX-512) is one pass over the edges. Each channel sums its edges in their order, whatever the vectors.
-#include <algorithm>
 #include <span>
 
+#include "kernels/spmm/spmm_long_rows.h"
 #include "kernels/spmm/spmm_rows.h"
 #include "math/row_split.h"
 
@@ -265,11 +265,41 @@ void spmm_range(const SpmmFwd& op, int64_t begin, int64_t end) {
   if (op.tuning.past_caches) hwy::FlushStream();
 }
 
-// Row `row` from the sums of its pieces, [pieces, width].
+// The results of the pieces of a row, [pieces, width] each; `args` null where no edge is asked for.
+struct PieceResults {
+  const float* values;
+  const int32_t* args;
+  int64_t pieces, width;
+};
+
+template <class Tag>
+HWY_INLINE hn::VFromD<Tag> sum_of_pieces(Tag d, const PieceResults& in, int64_t at) {
+  auto acc = hn::LoadU(d, in.values + at);
+  for (int64_t k = 1; k < in.pieces; ++k) acc = hn::Add(acc, hn::LoadU(d, in.values + k * in.width + at));
+  return acc;
+}
+
+// As pick_messages chooses among edges: the first wins a tie, NaN wins over all.
+template <class Tag>
+HWY_INLINE hn::VFromD<Tag> best_of_pieces(Tag d, bool max, const PieceResults& in, int64_t at, int32_t* arg) {
+  const hn::RebindToSigned<Tag> i32;
+  auto acc = hn::LoadU(d, in.values + at);
+  auto edge = in.args ? hn::LoadU(i32, in.args + at) : hn::Zero(i32);
+  for (int64_t k = 1; k < in.pieces; ++k) {
+    const auto m = hn::LoadU(d, in.values + k * in.width + at);
+    const auto keeps = hn::Or(max ? hn::Le(m, acc) : hn::Ge(m, acc), hn::IsNaN(acc));
+    acc = hn::IfThenElse(keeps, acc, m);
+    if (in.args) edge = hn::IfThenElse(hn::RebindMask(i32, keeps), edge, hn::LoadU(i32, in.args + k * in.width + at));
+  }
+  if (in.args) hn::StoreU(edge, i32, arg + at);
+  return acc;
+}
+
 template <class X>
-void add_pieces(const SpmmFwd& op, int64_t row, const float* sums, int64_t pieces) {
+void join_pieces(const SpmmFwd& op, int64_t row, const PieceResults& in) {
   const int64_t width = op.y.dim(1), *rowptr = op.rowptr.as<int64_t>();
   const Sink sink(op);
+  int32_t* arg = in.args ? op.arg.as<int32_t>(row) : nullptr;
   for (int64_t c = 0, n = 0; c < width; c += n) {
     n = next_strip(width - c, kStripMost);
     const Strip s{.row = row, .begin = rowptr[row], .end = rowptr[row + 1], .first = c, .n = n, .value = 0};
@@ -277,16 +307,17 @@ void add_pieces(const SpmmFwd& op, int64_t row, const float* sums, int64_t piece
       const Tag d;
       const VectorOffsets<Tag, kVecs> offsets(s.n);
       for (const int64_t at : offsets.at) {
-        auto acc = hn::LoadU(d, sums + c + at);
-        for (int64_t k = 1; k < pieces; ++k) acc = hn::Add(acc, hn::LoadU(d, sums + k * width + c + at));
-        sink.template put<Tag, X>(d, s, at, acc);
+        sink.template put<Tag, X>(d, s, at,
+                                  picks(op.reduce) ? best_of_pieces(d, op.reduce == Reduce::max, in, c + at, arg)
+                                                   : sum_of_pieces(d, in, c + at));
       }
     });
   }
 }
 
-void spmm_add_pieces(const SpmmFwd& op, int64_t row, const float* sums, int64_t pieces) {
-  op.x&& op.x.dtype == DType::bf16 ? add_pieces<Bf16>(op, row, sums, pieces) : add_pieces<float>(op, row, sums, pieces);
+void spmm_join_pieces(const SpmmFwd& op, int64_t row, const float* values, const int32_t* args, int64_t pieces) {
+  const PieceResults in{values, args, pieces, op.y.dim(1)};
+  op.x&& op.x.dtype == DType::bf16 ? join_pieces<Bf16>(op, row, in) : join_pieces<float>(op, row, in);
   if (op.tuning.past_caches) hwy::FlushStream();
 }
 
@@ -296,56 +327,42 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace braid {
-namespace {
 
 HWY_EXPORT(spmm_range);
-HWY_EXPORT(spmm_add_pieces);
-
-int64_t pieces_of(const int64_t* rowptr, int64_t row) {
-  return (rowptr[row + 1] - rowptr[row] + kSpmmPiece - 1) / kSpmmPiece;
-}
-
-// A row that threads share: of more than a piece.
-struct LongRow {
-  int64_t row, first;  // first: its first piece among those of all long rows
-};
-
-// The long rows are in `list`, the sums of their pieces, [pieces, width], in `sums`.
-void sum_long_rows(int team, const SpmmFwd& op, std::span<const LongRow> list, int64_t pieces, float* sums) {
-  const int64_t width = op.y.dim(1), *rowptr = op.rowptr.as<int64_t>();
-  sys::parallel_tasks(team, pieces, [&](int64_t piece) {
-    const auto after =
-        std::upper_bound(list.begin(), list.end(), piece, [](int64_t p, const LongRow& r) { return p < r.first; });
-    const LongRow& r = *(after - 1);
-    const int64_t begin = rowptr[r.row] + (piece - r.first) * kSpmmPiece,
-                  bounds[2] = {begin, std::min(begin + kSpmmPiece, rowptr[r.row + 1])};
-    SpmmFwd part = op;  // a matrix of one row
-    part.rowptr = view_of(bounds, {2});
-    part.y = {reinterpret_cast<std::byte*>(sums + piece * width), DType::f32, {1, width}};
-    part.self = {};
-    part.own = 0;
-    part.reduce = Reduce::sum;
-    part.tuning.past_caches = false;
-    HWY_DYNAMIC_DISPATCH(spmm_range)(part, 0, 1);
-  });
-  sys::parallel_tasks(team, std::ssize(list), [&](int64_t k) {
-    const LongRow& r = list[static_cast<size_t>(k)];
-    HWY_DYNAMIC_DISPATCH(spmm_add_pieces)(op, r.row, sums + r.first * width, pieces_of(rowptr, r.row));
-  });
-}
-
-}  // namespace
+HWY_EXPORT(spmm_join_pieces);
 
 void spmm_one_row(const SpmmFwd& op, int64_t row) { HWY_DYNAMIC_DISPATCH(spmm_range)(op, row, row + 1); }
 
-int64_t spmm_sr_workspace(const SpmmFwd& op, int threads) {
-  if (threads == 1 || picks(op.reduce) || op.col.dim(0) <= kSpmmPiece) return 0;
-  const int64_t *rowptr = op.rowptr.as<int64_t>(), rows = op.y.dim(0);
-  int64_t list = 0, pieces = 0;
-  for (int64_t i = 0; i < rows; ++i) {
-    if (rowptr[i + 1] - rowptr[i] > kSpmmPiece) ++list, pieces += pieces_of(rowptr, i);
-  }
-  return list * static_cast<int64_t>(sizeof(LongRow)) + pieces * op.y.dim(1) * size_of(DType::f32);
+int64_t spmm_pieces_workspace(const SpmmFwd& op, int threads) {
+  if (threads == 1 || op.col.dim(0) <= kSpmmPiece) return 0;
+  const auto [rows, pieces] = count_long_rows(op.rowptr);
+  const int64_t results = op.arg ? 2 : 1;  // values, and edges
+  return rows * static_cast<int64_t>(sizeof(SpmmLongRow)) + results * pieces * op.y.dim(1) * size_of(DType::f32);
+}
+
+void spmm_long_rows(int team, const SpmmFwd& op, const SpmmLongRows& rows, std::span<std::byte> space) {
+  const int64_t width = op.y.dim(1);
+  auto* values = reinterpret_cast<float*>(space.data());
+  auto* args = op.arg ? reinterpret_cast<int32_t*>(values + rows.pieces * width) : nullptr;
+  sys::parallel_tasks(team, rows.pieces, [&](int64_t k) {
+    const SpmmPiece piece = rows.piece(op.rowptr, k);
+    const int64_t bounds[2] = {piece.begin, piece.end};
+    SpmmFwd part = op;  // a matrix of one row
+    part.rowptr = view_of(bounds, {2});
+    part.y = {reinterpret_cast<std::byte*>(values + k * width), DType::f32, {1, width}};
+    part.arg = args ? mut_view_of(args + k * width, {1, width}) : MutView();
+    part.self = part.add = {};
+    part.own = 0;
+    if (!picks(op.reduce)) part.reduce = Reduce::sum;
+    part.tuning.past_caches = false;
+    HWY_DYNAMIC_DISPATCH(spmm_range)(part, 0, 1);
+  });
+  sys::parallel_tasks(team, std::ssize(rows.list), [&](int64_t k) {
+    const auto [row, first] = rows.list[static_cast<size_t>(k)];
+    const int64_t after = k + 1 < std::ssize(rows.list) ? rows.list[static_cast<size_t>(k) + 1].first : rows.pieces;
+    HWY_DYNAMIC_DISPATCH(spmm_join_pieces)
+    (op, row, values + first * width, args ? args + first * width : nullptr, after - first);
+  });
 }
 
 void spmm_fwd_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace) {
@@ -353,23 +370,16 @@ void spmm_fwd_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace) {
   const int64_t *rowptr = op.rowptr.as<int64_t>(), rows = op.y.dim(0);
   const auto range = [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(spmm_range)(op, begin, end); };
   if (workspace.empty()) return for_each_row_range(ctx.threads, rowptr, rows, op.flops(), range);
-  auto* list = reinterpret_cast<LongRow*>(workspace.data());
-  int64_t count = 0, pieces = 0;
-  for (int64_t i = 0; i < rows; ++i) {
-    if (rowptr[i + 1] - rowptr[i] <= kSpmmPiece) continue;
-    list[count++] = {i, pieces};
-    pieces += pieces_of(rowptr, i);
-  }
-  const std::span<const LongRow> longs(list, static_cast<size_t>(count));
+  const SpmmLongRows longs = list_long_rows(op.rowptr, workspace);
   for_each_row_range(ctx.threads, rowptr, rows, op.flops(), [&](int64_t begin, int64_t end) {
-    for (const LongRow& r : longs) {
+    for (const SpmmLongRow& r : longs.list) {
       if (r.row < begin || r.row >= end) continue;
       if (begin < r.row) range(begin, r.row);
       begin = r.row + 1;
     }
     if (begin < end) range(begin, end);
   });
-  sum_long_rows(sys::team_for(ctx.threads, op.flops()), op, longs, pieces, reinterpret_cast<float*>(list + count));
+  spmm_long_rows(sys::team_for(ctx.threads, op.flops()), op, longs, workspace);
 }
 
 }  // namespace braid

@@ -1,6 +1,7 @@
 // The variants behind the tables of spmm.cc, and the checks they share.
 #pragma once
 #include "kernels/spmm/spmm.h"
+#include "kernels/spmm/spmm_long_rows.h"
 
 namespace braid {
 
@@ -8,7 +9,9 @@ namespace braid {
 void check_spmm(const SpmmFwd& op);
 void check_spmm(const SpmmBwdArg& op);
 
-int64_t spmm_sr_workspace(const SpmmFwd& op, int threads);
+// Of sr and sell: the list of long rows and the results of their pieces; nothing where there are none, or one thread.
+int64_t spmm_pieces_workspace(const SpmmFwd& op, int threads);
+void spmm_long_rows(int team, const SpmmFwd& op, const SpmmLongRows& rows, std::span<std::byte> space);
 void spmm_fwd_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_one_row(const SpmmFwd& op, int64_t row);  // as spmm_fwd_sr does
 void spmm_fwd_sell(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);

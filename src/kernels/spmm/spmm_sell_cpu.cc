@@ -110,14 +110,17 @@ namespace braid {
 
 HWY_EXPORT(sell_range);
 
-void spmm_fwd_sell(Ctx& ctx, const SpmmFwd& op, std::span<std::byte>) {
+void spmm_fwd_sell(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace) {
   check_spmm(op);
   const SpmmPack& p = *op.pack;
-  sys::parallel_tasks(sys::team_for(ctx.threads, op.flops()), p.long_rows,
-                      [&](int64_t k) { spmm_one_row(op, p.row[static_cast<size_t>(k)]); });
+  const int team = sys::team_for(ctx.threads, op.flops());
   for_each_row_range(ctx.threads, p.slice.data(), p.slices(), op.flops(), [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(sell_range)(op, begin, end);
   });
+  if (workspace.empty())
+    return sys::parallel_tasks(team, p.long_rows, [&](int64_t k) { spmm_one_row(op, p.row[static_cast<size_t>(k)]); });
+  const SpmmLongRows longs = list_long_rows(op.rowptr, workspace);
+  spmm_long_rows(team, op, longs, workspace);
 }
 
 }  // namespace braid

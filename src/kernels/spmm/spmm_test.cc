@@ -10,6 +10,7 @@
 
 #include "core/op_sweep.h"
 #include "core/ref.h"
+#include "kernels/spmm/spmm_long_rows.h"
 #include "kernels/spmm/spmm_pack.h"
 #include "kernels/spmm/spmm_ref.h"
 #include "kernels/spmm/spmm_tiles.h"
@@ -259,6 +260,79 @@ TEST(Spmm, LongRowsAreSumsOfPieces) {
     op.reduce = Reduce::max;
     op.arg = arg.mut();
     sweep(op, 1e-5);
+  }
+}
+
+// A star of three hubs, one of which has half of all edges: whatever the threads, the bits are those of one, of NaN and
+// of the first of equal values too, and no task has more edges than a piece.
+TEST(Spmm, ThreadsShareHubs) {
+  std::vector<int64_t> rowptr = {0};
+  std::vector<int32_t> col;
+  constexpr int64_t kSources = 700, kHub = 160001;
+  for (int64_t row = 0; row < 1200; ++row) {
+    const int64_t degree = row == 5 ? kHub : row == 600 || row == 1199 ? 80000 : row % 3;
+    for (int64_t e = 0; e < degree; ++e)
+      col.push_back(static_cast<int32_t>(philox({.seed = 3}, col.size())[0] % kSources));
+    rowptr.push_back(std::ssize(col));
+  }
+  const auto edges = static_cast<int64_t>(col.size());
+  const View starts = view_of(rowptr.data(), {std::ssize(rowptr)}), sources = view_of(col.data(), {edges});
+  std::vector<std::byte> space(3 * sizeof(SpmmLongRow));
+  std::span<std::byte> rest(space);
+  const SpmmLongRows longs = list_long_rows(starts, rest);
+  EXPECT_EQ(std::ssize(longs.list), 3);
+  EXPECT_TRUE(rest.empty());
+  std::map<int64_t, int64_t> seen;  // edges by row
+  for (int64_t k = 0; k < longs.pieces; ++k) {
+    const SpmmPiece p = longs.piece(starts, k);
+    EXPECT_EQ(p.begin, rowptr[static_cast<size_t>(p.row)] + seen[p.row]);
+    EXPECT_GT(p.end, p.begin);
+    EXPECT_LE(p.end - p.begin, std::min(kSpmmPiece, edges / 9));  // so that three threads have about as many
+    seen[p.row] += p.end - p.begin;
+  }
+  EXPECT_EQ(seen, (std::map<int64_t, int64_t>{{5, kHub}, {600, 80000}, {1199, 80000}}));
+  for (const int64_t width : {1, 7, 8, 20}) {
+    TestTensor x(DType::f32, {kSources, width}, 1), edge(DType::f32, {edges, 1}, 2), add(DType::f32, {1200, width}, 3),
+        y(DType::f32, {1200, width}, 4), arg(DType::i32, {1200, width}, 5);
+    const SpmmPack pack = *pack_spmm(starts, sources, edge.view());
+    for (const Reduce reduce : kReduces) {
+      if (picks(reduce)) {  // of many equal values
+        make_integers(x.mut(), 6), make_integers(edge.mut(), 7);
+        set_element(x.mut(), 9 * width, NAN);
+      }
+      SpmmFwd op{.rowptr = starts,
+                 .col = sources,
+                 .x = x.view(),
+                 .edge = edge.view(),
+                 .y = y.mut(),
+                 .op = EdgeOp::mul,
+                 .reduce = reduce};
+      if (picks(reduce)) op.add = add.view(), op.arg = arg.mut();
+      for (const bool packed : {false, true}) {
+        op.pack = packed && !picks(reduce) ? &pack : nullptr;
+        Arena arena;
+        Ctx ctx{.arena = arena, .threads = 1};
+        run(ctx, op);
+        const TestTensor y_one = y, arg_one = arg;
+        for (const int threads : {2, 3}) {
+          fill(y.mut(), 9);
+          fill(arg.mut(), 9);
+          ctx.threads = threads;
+          ASSERT_EQ(sys::team_for(threads, op.flops()), threads);
+          run(ctx, op);
+          EXPECT_EQ(y.bytes, y_one.bytes) << "width " << width << ", " << threads << " threads";
+          EXPECT_TRUE(!op.arg || arg.bytes == arg_one.bytes) << "width " << width << ", " << threads << " threads";
+        }
+      }
+      if (picks(reduce)) {  // without edges that win
+        op.arg = {};
+        const TestTensor with = y;
+        Arena arena;
+        Ctx ctx{.arena = arena, .threads = 3};
+        run(ctx, op);
+        EXPECT_EQ(y.bytes, with.bytes);
+      }
+    }
   }
 }
 
