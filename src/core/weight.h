@@ -7,9 +7,8 @@
 //   nvfp4          [rows, cols/2] U8        e2m1(nibble) * scales[r, c/16] * global; even column in the low nibble,
 //                                           scales [rows, cols/16] F8_E4M3
 //   ggml           [rows, bytes of a row]   decode_ggml of the blocks of spec.ggml * global; cols are whole blocks
-//   f32 bf16       the same, and `groups`   codes[r, c]; those that are not zero a second time, in groups of rows,
-//   which
-//                                           the product of few or many rows reads in place of the codes
+//   f32 bf16       the same, and `groups`   codes[r, c]; those that are not zero a second time, in groups of rows that
+//                                           products read in place of the codes
 //
 // docs/internals/formats.md has the layouts in files.
 #pragma once
