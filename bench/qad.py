@@ -120,7 +120,9 @@ def main():
     for r in runs:
         print(f"| {r['arm']} | {r['bits_per_value']} | " + " | ".join(f"{r['tasks'][name]['accuracy']}" for name in names) + " |")
     if options.out:
-        Path(options.out).write_text(json.dumps({**about(options.braid), "options": vars(options), "runs": runs}, indent=1) + "\n")
+        Path(options.out).write_text(json.dumps(
+            {**about(options.braid), "options": {key: value for key, value in vars(options).items() if key not in ("braid", "folder", "out")},
+             "runs": runs}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

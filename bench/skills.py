@@ -153,7 +153,9 @@ def main():
             print(f"seed {r['seed']}  {name:13}" + "".join(
                 f"  {when} {r[when][name]['right'] / max(1, r[when][name]['of']):.2f}" for when in ("start", "shown", "trained")))
     if options.out:
-        Path(options.out).write_text(json.dumps({**about(options.braid), "options": vars(options), "runs": runs}, indent=1) + "\n")
+        Path(options.out).write_text(json.dumps(
+            {**about(options.braid), "options": {key: value for key, value in vars(options).items() if key not in ("braid", "folder", "out")},
+             "runs": runs}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
