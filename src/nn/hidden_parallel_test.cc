@@ -3,9 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
 
 #include "comm/inproc.h"
+#include "comm/transport.h"
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "nn/tensor_parallel.h"
@@ -185,6 +190,89 @@ void gather_and_sum(comm::Group& world, bool parts) {
 TEST(HiddenParallel, ChannelsAreGatheredAndSummed) {
   for (const bool parts : {false, true})
     comm::run_in_process(3, {.per_node = 3}, [&](comm::Group& world) { gather_and_sum(world, parts); });
+}
+
+// Two ranks, of which the other one sends back what it gets, once the first one looks. `sees()` is noted with every
+// event.
+class Echo final : public comm::Transport {
+ public:
+  struct Event {
+    char what;  // s: a message was sent, w: the rank waited for one
+    bool seen;
+    bool operator==(const Event&) const = default;
+  };
+  Echo(std::vector<Event>& events, std::function<bool()> sees) : events_(events), sees_(std::move(sees)) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  void send(comm::Message& message) override {
+    events_.push_back({'s', sees_()});
+    sent_.assign(message.data, message.data + message.bytes);
+    message.done = true;
+  }
+  void recv(comm::Message& message) override { receives_ = &message; }
+  void progress(std::chrono::microseconds) override {
+    if (!receives_) return;
+    events_.push_back({'w', sees_()});
+    std::copy(sent_.begin(), sent_.end(), receives_->data);
+    receives_->got_bytes = std::ssize(sent_);
+    std::exchange(receives_, nullptr)->done = true;
+  }
+  void forget() noexcept override { receives_ = nullptr; }
+  std::byte* window(uint64_t, int, int64_t) override { return nullptr; }
+
+ private:
+  std::vector<Event>& events_;
+  std::function<bool()> sees_;
+  std::vector<std::byte> sent_{};
+  comm::Message* receives_ = nullptr;
+};
+
+struct Backward {
+  std::vector<Echo::Event> events{};  // seen: the weight had a gradient
+  std::vector<double> dx{}, dw{};
+};
+
+// Of a product that writes the stream.
+Backward backward_of(bool overlap, bool needs_dx = true) {
+  Backward result;
+  Arena arena;
+  Tape tape;
+  Ctx ctx{.arena = arena, .threads = 1, .tape = &tape};
+  StateView state;
+  const SeqMap seqs = SeqMap::one(3);
+  Run run{.ctx = ctx, .seqs = seqs, .state = state};
+  const TestTensor x(DType::f32, {3, 8}, 1), w(DType::f32, {4, 8}, 2), dy(DType::f32, {3, 4}, 3);
+  const Tensor input(arena, DType::f32, {3, 8}), from(arena, DType::f32, {3, 4}), grad(arena, DType::f32, {4, 8});
+  copy_rows(x.view(), input.mut());
+  copy_rows(dy.view(), from.mut());
+  fill(grad.mut(), 0);
+  Param param{{.name = "w", .role = ParamRole::down}, dense_weight(w.view()), grad.mut()};
+  const auto sees = [&] { return *grad.view().as<float>() != 0; };
+  comm::Group ranks(std::make_unique<Echo>(result.events, sees), {.per_node = 2, .compare_calls = false});
+  run.hidden = &ranks;
+  run.overlap = overlap;
+  if (needs_dx) tape.require_grad(input);
+  const Tensor y = linear(run, input, param, DType::f32);
+  EXPECT_TRUE(result.events.empty());
+  tape.add_grad(ctx, y, from);
+  tape.backward(ctx);
+  if (needs_dx) result.dx = to_doubles(tape.grad(input).view());
+  result.dw = to_doubles(grad.view());
+  tape.clear();
+  return result;
+}
+
+TEST(HiddenParallel, GradientsTravelWhileThoseOfWeightsAreComputed) {
+  const Backward apart = backward_of(false), beside = backward_of(true);
+  EXPECT_EQ(apart.events, (std::vector<Echo::Event>{{'s', true}, {'w', true}}));
+  EXPECT_EQ(beside.events, (std::vector<Echo::Event>{{'s', false}, {'w', true}}));
+  EXPECT_EQ(beside.dx, apart.dx);
+  EXPECT_EQ(beside.dw, apart.dw);
+  for (const bool overlap : {false, true}) {
+    const Backward end = backward_of(overlap, false);  // nobody reads dx: nothing travels
+    EXPECT_TRUE(end.events.empty());
+    EXPECT_EQ(end.dw, apart.dw);
+  }
 }
 
 }  // namespace

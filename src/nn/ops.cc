@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "comm/group.h"
 #include "kernels/add/add.h"
@@ -56,7 +57,8 @@ Tensor widened(Ctx& c, const View& x) {
   return y;
 }
 
-// With a divided residual stream y, or dx, is summed over ranks; one of them adds the bias.
+// With a divided residual stream y, or dx, is summed over ranks; one of them adds the bias. Run::overlap: dx travels
+// while the gradient of w is computed, so that one closure has both.
 Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const HiddenSide side = run.hidden ? hidden_side(w.role) : HiddenSide::none;
   comm::Group *sums_y = side == HiddenSide::reads ? run.hidden : nullptr,
@@ -68,35 +70,42 @@ Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const bool wide = x.dtype() == DType::f32 || w.role == ParamRole::router;
   // Which expert wins a near tie decides the rest of a run: training in FP32 follows the logits, not the order of sums.
   const bool train = packed(run), ranked = train && w.role == ParamRole::router && x.dtype() == DType::f32;
-  taped(
-      run.ctx, "linear", {.in = {x}, .out = {y}, .saved_weights = {x}, .trains = static_cast<bool>(w.grad)},
-      [x = Ref(x), y = Ref(y), &w, bias, low, wide, sums_y, train, ranked, codes = run.codes()](Ctx& c) {
-        const View b = bias && (!sums_y || sums_y->rank() == 0) ? vector_of(*bias) : View();
-        const Tensor own = wide && x.view().dtype != DType::f32 ? widened(c, x.view()) : Tensor();
-        const View operand = own ? own.view() : x.view();
-        product(c, low,
-                LinearFwd{.x = operand,
-                          .w = w.value,
-                          .bias = b,
-                          .y = y.mut(),
-                          .train = train,
-                          .codes = codes,
-                          .wide_sums = ranked});
-        if (sums_y && !c.dry) sums_y->all_reduce(flat(y.view()), flat(y.mut())).wait();
-      },
-      [x = Ref(x), y = Ref(y), &w, low, wide, sums_dx, seqs = &run.rows()](Ctx& c, Tape& tape) {
-        const Tensor dx = tape.make_grad(c, x);
-        const LinearBwdData op{.dy = tape.grad(y).view(), .w = w.value, .dx = dx.mut(), .wide = wide};
-        product(c, low, op, seqs->seqs);
-        if (sums_dx && !c.dry) sums_dx->all_reduce(flat(dx.view()), flat(dx.mut())).wait();
-        tape.add_grad(c, x, dx);
-      },
-      [x = Ref(x), y = Ref(y), &w, bias, low, seqs = &run.rows()](Ctx& c, Tape& tape) {
-        const MutView dbias = bias && bias->grad ? MutView(bias->grad.data, DType::f32, {w.value.rows}) : MutView();
-        product(c, low,
-                LinearBwdWeight{.dy = tape.grad(y).view(), .x = x.view(), .dw = w.grad, .dbias = dbias, .seqs = seqs},
-                seqs->seqs);
-      });
+  const auto forward = [x = Ref(x), y = Ref(y), &w, bias, low, wide, sums_y, train, ranked,
+                        codes = run.codes()](Ctx& c) {
+    const View b = bias && (!sums_y || sums_y->rank() == 0) ? vector_of(*bias) : View();
+    const Tensor own = wide && x.view().dtype != DType::f32 ? widened(c, x.view()) : Tensor();
+    const View operand = own ? own.view() : x.view();
+    product(
+        c, low,
+        LinearFwd{
+            .x = operand, .w = w.value, .bias = b, .y = y.mut(), .train = train, .codes = codes, .wide_sums = ranked});
+    if (sums_y && !c.dry) sums_y->all_reduce(flat(y.view()), flat(y.mut())).wait();
+  };
+  const auto weights = [x = Ref(x), y = Ref(y), &w, bias, low, seqs = &run.rows()](Ctx& c, Tape& tape) {
+    const MutView dbias = bias && bias->grad ? MutView(bias->grad.data, DType::f32, {w.value.rows}) : MutView();
+    product(c, low,
+            LinearBwdWeight{.dy = tape.grad(y).view(), .x = x.view(), .dw = w.grad, .dbias = dbias, .seqs = seqs},
+            seqs->seqs);
+  };
+  const auto inputs = [x = Ref(x), y = Ref(y), &w, low, wide, sums_dx, seqs = &run.rows()](Ctx& c, Tape& tape,
+                                                                                           auto&& meanwhile) {
+    const Tensor dx = tape.make_grad(c, x);
+    const LinearBwdData op{.dy = tape.grad(y).view(), .w = w.value, .dx = dx.mut(), .wide = wide};
+    product(c, low, op, seqs->seqs);
+    std::optional<comm::Handle> sum;
+    if (sums_dx && !c.dry) sum.emplace(sums_dx->all_reduce(flat(dx.view()), flat(dx.mut())));
+    meanwhile();
+    if (sum) sum->wait();
+    tape.add_grad(c, x, dx);
+  };
+  if (run.overlap && sums_dx && w.grad && run.ctx.tape && run.ctx.tape->needs_grad(x)) {
+    taped(run.ctx, "linear", {.in = {x}, .out = {y}, .saved = {x}, .trains = true}, forward,
+          [inputs, weights](Ctx& c, Tape& tape) { inputs(c, tape, [&] { weights(c, tape); }); });
+  } else {
+    taped(
+        run.ctx, "linear", {.in = {x}, .out = {y}, .saved_weights = {x}, .trains = static_cast<bool>(w.grad)}, forward,
+        [inputs](Ctx& c, Tape& tape) { inputs(c, tape, [] {}); }, weights);
+  }
   if (run.observer) run.observer->product(w, x.view(), y.view());
   return y;
 }

@@ -74,6 +74,7 @@ struct Run {
   std::map<int64_t, comm::Group>* sharers = nullptr;
   comm::Group* stage = nullptr;          // ranks that hold parts of the same experts where they are more than those
   comm::Group* hidden = nullptr;         // ranks that divide the channels of the residual stream; null: each has all
+  bool overlap = false;                  // gradients travel between those while the ones of weights are computed
   const ExpertRanks* experts = nullptr;  // ranks that share the experts of every layer (nn/expert_parallel.h); or null
   const SequenceShares* sequence =
       nullptr;                             // how those of `tensor` divide the tokens between blocks; null: each has all

@@ -216,8 +216,8 @@ void check_overlap(const Recipe& recipe, int ranks) {
   if (!p.overlap) return;
   if (ranks == 1) refuse("parallel.overlap", "there is one rank, whose gradients are sums already", "--ranks 2");
   const std::pair<bool, const char*> others[] = {{recipe.objective == "graph", "objective = \"graph\""},
-                                                 {!p.grid.empty(), "parallel.grid"},
-                                                 {p.axes().model() > 1, "parallel.tp"},
+                                                 {!p.grid.empty() && p.axes().y == 1, "parallel.grid where y is 1"},
+                                                 {p.grid.empty() && p.tp > 1, "parallel.tp"},
                                                  {p.cp > 1, "parallel.cp"},
                                                  {p.pp > 1, "parallel.pp"},
                                                  {p.divides_experts(), "parallel.ep or etp"},
@@ -425,6 +425,8 @@ void Mesh::divide(models::MasterWeights& masters, int threads) {
   if (recipe_.zero > 1) {
     const LayerShards::Rules rules{.weights = divides_weights(), .overlap = recipe_.overlap, .threads = threads};
     shards_.emplace(masters, families(masters), partial, rules, waits_);
+  } else if (overlaps_passes()) {
+    hidden_.drive(true);
   } else if (recipe_.overlap) {
     overlap_.emplace(masters, families(masters)[0], divides_state(), parts_, waits_);
   }

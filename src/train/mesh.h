@@ -71,6 +71,7 @@ class Mesh {
   comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
   std::map<int64_t, comm::Group>* sharers() { return tensor_.size() > 1 ? &sharers_ : nullptr; }  // nn::Run
   comm::Group* hidden() { return hidden_.size() > 1 ? &hidden_ : nullptr; }
+  bool overlaps_passes() const { return recipe_.overlap && hidden_.size() > 1; }  // nn::Run::overlap
   comm::Group* data() { return data_.size() > 1 ? &data_ : nullptr; }  // that have other tokens, with the same parts
   comm::Group* context() { return context_.size() > 1 ? &context_ : nullptr; }
   int64_t expert_nodes() const { return aligned_.size(); }  // that have the experts of a layer between them

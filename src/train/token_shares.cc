@@ -64,6 +64,7 @@ void TokenShares::put(nn::Run& run, Mesh* mesh) const {
   run.tensor = mesh->tensor();
   run.sharers = mesh->sharers();
   run.hidden = mesh->hidden();
+  run.overlap = mesh->overlaps_passes();
   run.experts = mesh->experts();
   run.layers = mesh->layers();
   if (context_.ranks) run.context = &context_;
