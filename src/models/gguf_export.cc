@@ -309,11 +309,24 @@ GgufExport::GgufExport(const io::ModelPath& model, const GgufOptions& options)
   Recorder recorder(*folder_.source);
   const Model built(config_, recorder);
   plan(recorder.list);
+  add_zero_biases();
   if (!config_.rope) return;
   if (std::vector<float> divisors = rope_divisors(*config_.rope); !divisors.empty()) {
     Tensor tensor;
     tensor.spec = {.name = "rope_freqs.weight", .shape = {std::ssize(divisors)}};
     tensor.values = std::move(divisors);
+    tensors_.push_back(std::move(tensor));
+  }
+}
+
+// llama.cpp asks for a bias of every convolution.
+void GgufExport::add_zero_biases() {
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    const auto* mamba = std::get_if<nn::Mamba2Spec>(&config_.layers[i].parts.at(0).block);
+    if (!mamba || mamba->conv_bias) continue;
+    Tensor tensor;
+    tensor.spec = {.name = fmt::format("blk.{}.ssm_conv1d.bias", i), .shape = {mamba->conv_channels()}};
+    tensor.values.resize(static_cast<size_t>(mamba->conv_channels()));
     tensors_.push_back(std::move(tensor));
   }
 }
@@ -328,7 +341,9 @@ int64_t GgufExport::paired(std::string_view released) const {
 }
 
 GgmlType GgufExport::type_for(const nn::ParamRequest& request) const {
-  const GgmlType type = options_.type;
+  GgmlType type = options_.type;
+  // llama.cpp skips the prediction block of a hybrid by the names that it knows, which those of NVFP4's scales are not.
+  if (type == GgmlType::nvfp4 && request.name.starts_with("mtp.")) type = GgmlType::q8_0;
   switch (request.role) {
     case ParamRole::router:
       return GgmlType::f32;

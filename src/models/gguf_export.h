@@ -57,6 +57,7 @@ class GgufExport {
 
  private:
   void add(Tensor tensor);
+  void add_zero_biases();
   void plan(std::span<const std::pair<nn::ParamRequest, Weight>> params);
   int64_t paired(std::string_view released) const;
   GgmlType type_for(const nn::ParamRequest& request) const;

@@ -78,6 +78,47 @@ TEST_F(GgufExportTest, ABiasBesideAScale) {
   EXPECT_EQ(describe(back), describe(read(config)));
 }
 
+// llama.cpp counts the tensors of blocks that it skips by their names, which those of scales are not among.
+TEST_F(GgufExportTest, NoScalesInThePredictionBlock) {
+  nlohmann::json config = hybrid();
+  config["layers_block_type"] = {"mamba", "moe", "attention", "moe"};  // a dense one beside experts has no place
+  config.update({{"hidden_size", 64}, {"moe_intermediate_size", 64}, {"moe_shared_expert_intermediate_size", 64}});
+  config.update({{"num_nextn_predict_layers", 1}, {"mtp_layers_block_type", {"attention", "moe"}}});
+  write(config, tensors_of(config));
+  const GgufExport file(io::find_model(folder_.string()), {.type = GgmlType::nvfp4});
+  EXPECT_EQ(file.notes().size(), 0u);
+  int64_t scales = 0, predicting = 0;
+  for (const GgufExport::Tensor& tensor : file.tensors()) {
+    const std::string& name = tensor.spec.name;
+    scales += name.ends_with(".scale");
+    predicting += name.starts_with("blk.4.");
+    EXPECT_FALSE(name.starts_with("blk.4.") && (name.ends_with(".scale") || tensor.spec.type == GgmlType::nvfp4))
+        << name;
+  }
+  EXPECT_GT(scales, 0);
+  EXPECT_GT(predicting, 0);
+  EXPECT_TRUE(there_and_back(config, GgmlType::nvfp4).mtp.has_value());
+}
+
+TEST_F(GgufExportTest, AConvolutionWithoutBiasGetsZeros) {
+  nlohmann::json config = hybrid();
+  config["layers_block_type"] = {"mamba", "moe", "attention", "moe"};
+  config["use_conv_bias"] = false;
+  const Config back = there_and_back(config);
+  EXPECT_TRUE(std::get<nn::Mamba2Spec>(back.layers[0].parts[0].block).conv_bias);
+}
+
+TEST_F(GgufExportTest, WhatLlamaCppLacksIsRefused) {
+  nlohmann::json qwen = dense("qwen3");
+  qwen["attention_bias"] = true;
+  const std::string biased = error_of([&] { there_and_back(qwen); });
+  EXPECT_NE(biased.find("it has a bias on the output of attention (attention_bias)"), std::string::npos) << biased;
+  nlohmann::json config = hybrid();
+  config["layers_block_type"] = {"mamba", "moe", "mamba", "moe"};
+  const std::string refused = error_of([&] { there_and_back(config); });
+  EXPECT_NE(refused.find("it has no attention layers"), std::string::npos) << refused;
+}
+
 TEST_F(GgufExportTest, AHeadOfItsOwn) {
   nlohmann::json config = scaled("llama", {{"rope_type", "default"}, {"rope_theta", 10000.0}});
   EXPECT_FALSE(there_and_back(config).tied);

@@ -92,6 +92,7 @@ class MetadataWriter {
     fields_.emplace_back(fmt::format("{}.{}", architecture(), key), std::move(value));
   }
   void check_hybrid() const {
+    if (attentions_.empty()) refuse("no attention layers");
     for (const nn::Mamba2Spec* m : mambas_) {
       if (m->dt_min > 0 || m->dt_max > 0) refuse("time_step_limit, a clamp that it does not apply");
     }
@@ -105,6 +106,8 @@ class MetadataWriter {
   void check_transformer() const {
     architecture();
     if (!config_.rope || attentions_.empty()) refuse("no attention");
+    const bool qwen = config_.family == "qwen3" || config_.family == "qwen3_moe";
+    if (qwen && attentions_[0]->out_bias) refuse("a bias on the output of attention (attention_bias)");
     if (config_.rope->dim != attentions_[0]->head_dim) refuse("a part of each head without rotation");
     const RopeOptions& rope = config_.rope->options;
     const bool llama3 = rope.scaling == RopeScaling::llama3;
@@ -154,9 +157,7 @@ class MetadataWriter {
 
   void add_attention() {
     using Spec = nn::AttentionSpec;
-    const auto get = [&](const char* what, auto&& field) {
-      return attentions_.empty() ? int64_t{1} : same(attentions_, what, field);
-    };
+    const auto get = [&](const char* what, auto&& field) { return same(attentions_, what, field); };
     const int64_t width = get("head widths", [](const Spec& a) { return a.head_dim; });
     add("attention.head_count", u32(get("head counts", [](const Spec& a) { return a.heads; })));
     add("attention.key_length", u32(width));

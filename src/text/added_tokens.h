@@ -19,6 +19,7 @@ struct AddedToken {
   bool lstrip = false;       // swallows the white space before it
   bool rstrip = false;       // and after it
   bool normalized = false;   // matched in the normalised text, in its own normalised form
+  std::string decoded{};     // what it stands for in a text: its content, normalised where it is matched so
 };
 
 class AddedTokenFinder {

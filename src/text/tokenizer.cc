@@ -78,14 +78,14 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
   TokenDecoder::Stream stream(decoder_, false);
   for (const int32_t id : ids) {
     if (skip_special && is_special(id)) continue;
-    if (const std::optional<std::string> token = id_to_token(id)) stream.push(*token, text);
+    if (const std::optional<std::string> token = decoded(id)) stream.push(*token, text);
   }
   stream.finish(text);
   return text;
 }
 
 std::string Tokenizer::bytes_of(int32_t id) const {
-  const std::optional<std::string> token = id_to_token(id);
+  const std::optional<std::string> token = decoded(id);
   return token ? decoder_.bytes_of(*token) : "";
 }
 
@@ -110,6 +110,11 @@ std::optional<std::string> Tokenizer::id_to_token(int32_t id) const {
   return bpe_.token(id);
 }
 
+std::optional<std::string> Tokenizer::decoded(int32_t id) const {
+  const AddedToken* token = added(id);
+  return token ? token->decoded : id_to_token(id);
+}
+
 bool Tokenizer::is_special(int32_t id) const {
   const AddedToken* token = added(id);
   return token && token->special;
@@ -121,7 +126,7 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
 std::string StreamDecoder::push(int32_t id) {
   std::string text;
   if (skip_special_ && tokenizer_->is_special(id)) return text;
-  if (const std::optional<std::string> token = tokenizer_->id_to_token(id)) stream_.push(*token, text);
+  if (const std::optional<std::string> token = tokenizer_->decoded(id)) stream_.push(*token, text);
   return text;
 }
 

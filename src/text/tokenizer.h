@@ -51,6 +51,7 @@ class Tokenizer {
   friend class TokenizerReader;
   Tokenizer() = default;
   const AddedToken* added(int32_t id) const;
+  std::optional<std::string> decoded(int32_t id) const;  // the spelling that the decoder gets
   std::vector<int32_t> encode(std::string_view text, bool add_special, Memo* memo) const;
 
   std::vector<AddedToken> added_;  // sorted by id

@@ -262,11 +262,9 @@ void TokenizerReader::read_added_tokens(const std::optional<io::Json>& list, Tok
       entry.refuse("contradicts the vocabulary",
                    known ? fmt::format("id {}", *known) : "an id that no other token has");
     }
-    if (token.normalized && !tokenizer.normalizer_.empty()) {
-      tokenizer.normalized_finder_.add(token, tokenizer.normalizer_.apply(token.content));
-    } else {
-      (token.normalized ? tokenizer.normalized_finder_ : tokenizer.raw_finder_).add(token, token.content);
-    }
+    const bool changed = token.normalized && !tokenizer.normalizer_.empty();
+    token.decoded = changed ? tokenizer.normalizer_.apply(token.content) : token.content;
+    (token.normalized ? tokenizer.normalized_finder_ : tokenizer.raw_finder_).add(token, token.decoded);
     tokenizer.added_.push_back(std::move(token));
   }
   std::ranges::sort(tokenizer.added_, {}, &AddedToken::id);

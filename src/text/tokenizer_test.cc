@@ -169,6 +169,23 @@ TEST(Tokenizer, NormalizedAddedTokensAreFoundAfterNormalization) {
   EXPECT_EQ(tokenizer_of(document).encode("xaBc", false), (Ids{'x', 300}));
 }
 
+// What tokenizers 0.23.3 makes of them.
+TEST(Tokenizer, NormalizedAddedTokensAreDecodedAsTheyAreFound) {
+  const auto decoded = [](const char* normalizer, const nlohmann::json& token) {
+    nlohmann::json document = byte_level_document({});
+    document["added_tokens"] = {token};
+    document["normalizer"] = nlohmann::json::parse(normalizer);
+    const Tokenizer tokenizer = tokenizer_of(document);
+    EXPECT_EQ(tokenizer.token_to_id(token["content"].get<std::string>()), 300);
+    EXPECT_EQ(tokenizer.bytes_of(300), tokenizer.decode(Ids{300}, false));
+    return tokenizer.decode(Ids{300}, false);
+  };
+  EXPECT_EQ(decoded(R"({"type": "NFKC"})", {{"id", 300}, {"content", "ﬁx"}}), "fix");
+  EXPECT_EQ(decoded(R"({"type": "NFKC"})", {{"id", 300}, {"content", "ﬁx"}, {"normalized", false}}), "ﬁx");
+  EXPECT_EQ(decoded(R"({"type": "Lowercase"})", {{"id", 300}, {"content", "ABC"}, {"special", true}}), "abc");
+  EXPECT_EQ(decoded(R"({"type": "Prepend", "prepend": "▁"})", {{"id", 300}, {"content", "Foo"}}), "▁Foo");
+}
+
 TEST(Tokenizer, PostProcessorsWrapInOrder) {
   nlohmann::json document =
       with_added(byte_level_document({}), R"([{"id": 300, "content": "<s>"}, {"id": 301, "content": "</s>"}])");
