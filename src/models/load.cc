@@ -125,11 +125,13 @@ class FileSource final : public nn::ParamSource {
   // a byte of codes that are 0 in zeros of either sign.
   float scalar(const std::string& name, const View& codes, uint8_t magnitude) const {
     const View& stored = need(name);
-    if (stored.dtype != DType::f32 || stored.count() != 1)
-      fail(where_, {.what = "scale " + name + " is not one number",
+    const bool floats = stored.dtype == DType::f32 || stored.dtype == DType::bf16 || stored.dtype == DType::f16;
+    if (!floats || stored.count() != 1)
+      fail(where_, {.what = "scale " + name + " is not one number" +
+                            (stored.count() > 1 ? ": scales of rows or blocks are not read" : ""),
                     .got = fmt::format("{} {}", name_of(stored.dtype), to_string(stored.shape)),
-                    .expected = "F32 []"});
-    const float value = *stored.as<float>();
+                    .expected = "F32, BF16 or F16 [], one for the whole tensor"});
+    const auto value = static_cast<float>(element(stored, 0));
     const auto* bytes = reinterpret_cast<const uint8_t*>(codes.data);
     if (value == 0 && std::all_of(bytes, bytes + codes.bytes(), [&](uint8_t b) { return (b & magnitude) == 0; }))
       return 1;

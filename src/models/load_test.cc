@@ -128,8 +128,10 @@ TEST_F(Load, ScalesOfFp8) {
   };
   EXPECT_EQ(store(DType::f32, {}), "");
   EXPECT_EQ(store(DType::f32, {1}), "");
-  expect_says(store(DType::f32, {222}), {scale, "got F32 [222]", "expected F32 []"});
-  expect_says(store(DType::bf16, {}), {scale, "BF16"});
+  EXPECT_EQ(store(DType::bf16, {}), "");
+  EXPECT_EQ(store(DType::f16, {1}), "");
+  expect_says(store(DType::f32, {222}), {scale, "scales of rows", "got F32 [222]", "one for the whole tensor"});
+  expect_says(store(DType::i32, {}), {scale, "got I32 []"});
   expect_says(error_after([&](Specs& specs) { find(specs, weight).dtype = DType::f8_e4m3; }), {scale, "missing"});
 }
 
