@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/default_context.h"
 #include "apps/model_args.h"
 #include "engine/calibrate.h"
 #include "models/load.h"

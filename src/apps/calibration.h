@@ -21,7 +21,8 @@ struct CalibrationArgs {
 // The largest input of every matrix over the whole text (engine/calibrate.h); empty if stopped.
 std::map<std::string, float> measured_inputs(const CalibrationArgs& o);
 
-// Windows of `length` tokens (set to what the model's positions allow if it is a default), `samples` of them evenly spaced over the text, or all that it has.
+// Windows of `length` tokens (set to what the model's positions allow if it is a default), `samples` of them evenly
+// spaced over the text, or all that it has.
 std::vector<std::vector<int32_t>> calibration_samples(CalibrationArgs& o);
 
 // Not whole if stopped.

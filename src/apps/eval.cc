@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "apps/commands.h"
+#include "apps/default_context.h"
 #include "apps/eval_graph.h"
 #include "apps/eval_tasks.h"
 #include "apps/model_args.h"

@@ -12,8 +12,6 @@
 #include "apps/cli_pages.h"
 #include "apps/zeros_arg.h"
 #include "io/placeholder.h"
-#include "models/load.h"
-#include "models/presets.h"
 #include "sys/error.h"
 #include "sys/machine.h"
 #include "sys/read.h"
@@ -37,11 +35,6 @@ void check_utf8(const char* flag, const std::string& text) {
   const size_t valid = sys::utf8_valid_prefix(text);
   if (valid == text.size()) return;
   fail(flag, {.what = fmt::format("is not UTF-8 at byte {}", valid), .got = printable(text.substr(valid, 4))});
-}
-
-int64_t default_context(const std::string& model, int64_t tokens) {
-  const int64_t most = models::load_config(models::find_weights(model)).positions_max;
-  return most > 0 ? std::min(tokens, most) : tokens;
 }
 
 void check_range(const char* flag, int64_t value, int64_t low, int64_t high) {

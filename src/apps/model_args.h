@@ -17,8 +17,6 @@ namespace braid::apps {
 void check_utf8(const char* flag, const std::string& text);
 // The value of a flag lies in [low, high], or is refused.
 void check_range(const char* flag, int64_t value, int64_t low, int64_t high);
-// So many tokens, or as many as the positions of the model allow.
-int64_t default_context(const std::string& model, int64_t tokens);
 // Error for the first flag that is given though `beside` leaves it unread.
 void refuse_unread(const char* beside, std::initializer_list<std::pair<const char*, bool>> given);
 

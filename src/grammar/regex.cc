@@ -189,8 +189,8 @@ class RegexParser {
     at_ += digits;
     return {value, value};
   }
-  // After \u: four digits, or twice that for one character beyond them. Half of those is in no text: classes may name it
-  // beside others.
+  // After \u: four digits, or twice that for one character beyond them. Half of those is in no text: classes may name
+  // it beside others.
   CharRange code_unit(bool in_class) {
     const char32_t unit = hex(4).first;
     if (!is_half({unit, unit})) return {unit, unit};

@@ -343,7 +343,7 @@ int64_t GgufExport::paired(std::string_view released) const {
 GgmlType GgufExport::type_for(const nn::ParamRequest& request) const {
   GgmlType type = options_.type;
   // llama.cpp skips the prediction block of a hybrid by the names that it knows, which those of NVFP4's scales are not.
-  if (type == GgmlType::nvfp4 && request.name.starts_with("mtp.")) type = GgmlType::q8_0;
+  if (type == GgmlType::nvfp4 && request.mtp) type = GgmlType::q8_0;
   switch (request.role) {
     case ParamRole::router:
       return GgmlType::f32;
