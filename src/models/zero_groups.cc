@@ -63,8 +63,8 @@ std::string summary(const ZeroGroups& z) {
                      static_cast<double>(z.bytes) / kMib, static_cast<double>(z.own) / kMib);
 }
 
-// Measured on a Zen 3 and a Zen 5 (src/kernels/linear/README.md). Beside tiles it was not: they multiply faster still, so
-// only what is nearly empty is left to skip.
+// Measured on a Zen 3 and a Zen 5 (src/kernels/linear/README.md). Beside tiles it was not: they multiply faster still,
+// so only what is nearly empty is left to skip.
 double density_most(DType x, Format w) {
   if (x == DType::f32 || w == Format::f32) return sys::machine().cpu_class >= sys::CpuClass::avx512 ? 0.8 : 0.4;
   if (sys::machine().amx) return 0.1;
