@@ -5,6 +5,7 @@ usage: data_test.py BRAID
 """
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 from support.program import BRAID, DATA, ENVIRONMENT, SANITIZED, Case, braid, main, terminal
+from support.tensors import read_header, tensors, write_header
 
 SPECIAL = "<|im_start|>,<|im_end|>"
 TEMPLATE = ("{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -99,6 +101,27 @@ class Data(Case):
         self.assertGreater(grad["loss"], 0)
         new = done("new", "hybrid-8.5m", self.folder / "new", "--layers", 2)
         self.assertEqual((new["layers"], new["format"]), (2, "bf16"))
+
+    def test_gradients_of_recurrent_depth_are_slopes_of_the_loss(self):
+        folder, out = self.folder / "deep", self.folder / "deep.safetensors"
+        shutil.copytree(DATA / "huginn", folder)
+        header, body = read_header(folder / "model.safetensors")
+
+        def loss():
+            return json.loads(output("grad", folder, "--ids", "5,6,7,8,9", "-o", out, "--json"))["loss"]
+
+        loss()
+        gradients = tensors(out)
+        for name in ("transformer.core_block.0.attn.Wqkv.weight", "transformer.adapter.weight", "transformer.coda.0.mlp.proj.weight"):
+            begin, end = header[name]["data_offsets"]
+            weights, slopes = (struct.unpack(f"<{(end - begin) // 4}f", part) for part in (body[begin:end], gradients[name].data))
+            size, sides = sum(g * g for g in slopes) ** 0.5, []
+            for step in (2e-3, -2e-3):  # along the gradient, whose slope is its own length
+                moved = struct.pack(f"<{len(weights)}f", *(w + step * g / size for w, g in zip(weights, slopes)))
+                write_header(folder / "model.safetensors", header, body[:begin] + moved + body[end:])
+                sides.append(loss())
+            self.assertAlmostEqual((sides[0] - sides[1]) / 4e-3 / size, 1, 2, name)
+            write_header(folder / "model.safetensors", header, body)
 
     def test_stopped_it_leaves_no_folder(self):
         process = subprocess.Popen([BRAID, "data", "synth", "--out", self.folder / "stopped", "--train", "10000000", "--valid", "1", "--tasks", "1"],
