@@ -253,6 +253,7 @@ class ReproNvrar(Case):
         for row in json.loads(done.stdout)["leave_one_out"]:
             self.assertLess(abs(row["predicted_us"] / row["published_us"] - 1), 0.08, row)
         self.assertIn("157.5", braid("repro", "nvrar").stdout)
+        self.assertRefused(braid("repro", "nvrar", "--nodes", 8), "[--nodes] applies only with --out")
 
     def test_how_it_scales(self):
         out = self.new_folder() / "nvrar"

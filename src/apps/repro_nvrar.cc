@@ -24,6 +24,7 @@ namespace {
 using nlohmann::ordered_json;
 
 struct NvrarArgs {
+  const Cli* cli = nullptr;
   std::string out;
   int64_t nodes = 64;
   bool json = false;
@@ -101,6 +102,8 @@ void print_scaling(const Scaling& s) {
 
 int repro_nvrar(const NvrarArgs& o) {
   check_range("--nodes", o.nodes, 2, 1024);
+  if (o.out.empty() && o.cli->given("nodes"))
+    fail("--nodes", {.what = "applies only with --out", .got = std::to_string(o.nodes), .hint = "-o PREFIX"});
   if (!o.out.empty()) {
     io::check_new_file(o.out + ".csv", ".csv");
     io::check_new_file(o.out + ".svg", ".svg");
@@ -169,6 +172,7 @@ int repro_nvrar(const NvrarArgs& o) {
 
 Action setup_repro_nvrar(Cli& cli) {
   auto o = std::make_shared<NvrarArgs>();
+  o->cli = &cli;
   cli.option("-o,--out PREFIX", o->out, "also play 2 to 64 nodes: PREFIX.csv and a plot, PREFIX.svg");
   cli.option("--nodes", o->nodes, "most nodes of that");
   cli.flag("--json", o->json, "print one JSON object");
