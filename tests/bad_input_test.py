@@ -310,6 +310,7 @@ class Outputs(Folders):
         (self.place / "text").write_text("the cat\n")
         tokenize = ("data", "tokenize", self.place / "text", "--tokenizer", "tiny", "-o")
         self.refused(*tokenize, missing / "x", says=["there is no such folder", f"try mkdir -p {missing}\n"])
+        self.refused(*tokenize, f"{self.place}/..", says=["is a folder"])
         self.refused(*tokenize, f"{self.place}/", says=["is a folder", f"try {self.place}/corpus\n"])
         self.assertFalse(missing.exists())
 

@@ -196,7 +196,7 @@ void BenchReport::finish() {
   if (ranks) return;
   const int threads = model_.runner().ctx().threads;
   if (std::any_of(rows_.begin(), rows_.end(), &is_void)) {
-    const auto& [best, of_class] = best_roofs(threads);
+    const auto& [best, of_class] = best_roofs(rows_[0].roofs.threads);
     fmt::print(stderr,
                "braid: a roof is more than 10% off the best of {} ({:.0f} GB/s, FP32 {:.0f}, BF16 {:.0f}, "
                "INT8 {:.0f} G/s): this run is void\n",

@@ -22,7 +22,7 @@ using Ids = std::vector<int32_t>;
 
 constexpr int64_t kAnswerMax = int64_t{1} << 22;  // tokens, with its prompt
 constexpr io::NumberRange kReward{-1e9, 1e9};     // finite, and so are sums of squares
-constexpr io::NumberRange kLogprob{-1e9, 20};     // rounded or shifted, that of a sure token may exceed 0
+constexpr io::NumberRange kLogprob{-1e9, 1};      // rounded or shifted, that of a sure token may exceed 0
 
 // Groups of different files have nothing to do with each other, whatever their names are: those of a run's log are
 // "STEP.NUMBER".
