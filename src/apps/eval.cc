@@ -52,7 +52,7 @@ struct Reading {
 
 Reading read_whole(const EvalArgs& o, const std::string& text, const text::Tokenizer& tokenizer) {
   Reading r{.ids = tokenizer.encode(text, false)};
-  if (const std::vector<int32_t> opening = tokenizer.opening(); !opening.empty()) r.bos = opening[0];
+  if (const std::vector<int32_t>& opening = tokenizer.opening(); !opening.empty()) r.bos = opening[0];
   r.windows = eval::plan_windows(std::ssize(r.ids), o.model.context, o.stride);
   return r;
 }
