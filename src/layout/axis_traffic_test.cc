@@ -91,7 +91,7 @@ class AxisTraffic : public models::FolderTest {
     return sent;
   }
 
-  // `want`: what a rank sends by axis. Beside it are a few numbers of losses, and what ranks agree on.
+  // `want`: what a rank sends by axis. Besides, there are a few numbers of losses, and what ranks agree on.
   void expect(const ParallelRecipe& parallel, int ranks, int64_t parts, const std::function<Sent(int)>& want) const {
     const std::vector<Sent> all = step_of(parallel, ranks, parts);
     for (int rank = 0; rank < ranks; ++rank) {
