@@ -195,7 +195,7 @@ std::string help_text(const Page& page) {
       example = fmt::format("Options are variables: {} is {}. ", item.long_name(), item.variable());
   }
   arguments.insert(arguments.end(), options.begin(), options.end());
-  const std::string more = rare.empty() ? "" : columns({{"more", rare + " (see --man)"}});
+  const std::string more = rare.empty() ? "" : columns({{"--man", rare}});
   const std::string prints = page.prints.empty() ? "" : "\nprints:\n" + columns(page.prints);
   return fmt::format("{}\n\nusage: {}\n\n{}{}{}\n{}See docs/{}.md.\n", page.command->summary, usage_of(page),
                      columns(arguments), more, prints, example, page.command->page);
