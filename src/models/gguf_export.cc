@@ -322,7 +322,8 @@ GgufExport::GgufExport(const io::ModelPath& model, const GgufOptions& options)
 // llama.cpp asks for a bias of every convolution.
 void GgufExport::add_zero_biases() {
   for (size_t i = 0; i < config_.layers.size(); ++i) {
-    const auto* mamba = std::get_if<nn::Mamba2Spec>(&config_.layers[i].parts.at(0).block);
+    const std::vector<PartSpec>& parts = config_.layers[i].parts;
+    const auto* mamba = parts.empty() ? nullptr : std::get_if<nn::Mamba2Spec>(&parts[0].block);
     if (!mamba || mamba->conv_bias) continue;
     Tensor tensor;
     tensor.spec = {.name = fmt::format("blk.{}.ssm_conv1d.bias", i), .shape = {mamba->conv_channels()}};
