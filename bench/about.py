@@ -68,6 +68,12 @@ def about(program, others=(), machine=None):
             **({"caveats": caveats} if caveats else {})}
 
 
+def store(path, program, options, **fields):
+    """Writes a result: about(), the options that are no paths of this machine, and `fields`."""
+    given = {name: value for name, value in vars(options).items() if name not in ("braid", "folder", "out")}
+    Path(path).write_text(json.dumps({**about(program), "options": given, **fields}, indent=1) + "\n")
+
+
 def peer_flags(program):
     """The CMake settings that a program was built with, from the CMakeCache.txt in a parent folder; None if there is none."""
     for folder in Path(os.path.realpath(program)).parents:

@@ -16,7 +16,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from about import about
+from about import store
 from tiny import FIXED, BENCH, Model
 
 TASKS = (("sums, thinking", "arithmetic", "on"), ("sums", "arithmetic", "off"), ("strings", "strings", "on"),
@@ -120,9 +120,7 @@ def main():
     for r in runs:
         print(f"| {r['arm']} | {r['bits_per_value']} | " + " | ".join(f"{r['tasks'][name]['accuracy']}" for name in names) + " |")
     if options.out:
-        Path(options.out).write_text(json.dumps(
-            {**about(options.braid), "options": {key: value for key, value in vars(options).items() if key not in ("braid", "folder", "out")},
-             "runs": runs}, indent=1) + "\n")
+        store(options.out, options.braid, options, runs=runs)
 
 
 if __name__ == "__main__":

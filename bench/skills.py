@@ -18,7 +18,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from about import about
+from about import store
 
 ENVIRONMENTS = ["brackets", "exact-length", "json-schema", "regex"]
 CLOSING = dict(zip("([{", ")]}"))
@@ -150,9 +150,7 @@ def main():
             print(f"seed {r['seed']}  {name:13}" + "".join(
                 f"  {when} {r[when][name]['right'] / max(1, r[when][name]['of']):.2f}" for when in ("start", "shown", "trained")))
     if options.out:
-        Path(options.out).write_text(json.dumps(
-            {**about(options.braid), "options": {key: value for key, value in vars(options).items() if key not in ("braid", "folder", "out")},
-             "runs": runs}, indent=1) + "\n")
+        store(options.out, options.braid, options, runs=runs)
 
 
 if __name__ == "__main__":

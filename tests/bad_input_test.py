@@ -311,7 +311,7 @@ class Outputs(Folders):
         tokenize = ("data", "tokenize", self.place / "text", "--tokenizer", "tiny", "-o")
         self.refused(*tokenize, missing / "x", says=["there is no such folder", f"try mkdir -p {missing}\n"])
         self.refused(*tokenize, f"{self.place}/..", says=["is a folder"])
-        self.refused(*tokenize, f"{self.place}/", says=["is a folder", f"try {self.place}/corpus\n"])
+        self.refused(*tokenize, f"{self.place}/", says=["is a folder", f"try {self.place}/name\n"])
         self.assertFalse(missing.exists())
 
     def test_a_dump_replaces_nothing_but_a_dump(self):

@@ -254,6 +254,10 @@ class ReproNvrar(Case):
             self.assertLess(abs(row["predicted_us"] / row["published_us"] - 1), 0.08, row)
         self.assertIn("157.5", braid("repro", "nvrar").stdout)
         self.assertRefused(braid("repro", "nvrar", "--nodes", 8), "[--nodes] applies only with --out")
+        folder = f"{self.new_folder()}/"
+        for words in (("repro", "nvrar"), ("repro", "pccl", "--endpoints", 16), ("repro", "plexus"),
+                      ("comm", "bench", "--op", "allreduce", "--transport", "sim", "--bytes", "1K")):
+            self.assertRefused(braid(*words, "-o", folder), "is a folder", f"try {folder}name")
 
     def test_how_it_scales(self):
         out = self.new_folder() / "nvrar"

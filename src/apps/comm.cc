@@ -145,10 +145,7 @@ int comm_bench(const CommBenchArgs& o) {
   comm::Cluster cluster = o.shared.cluster_of(o.nodes);
   const Selector selector(o.times.empty() ? std::vector<comm::TimedCall>() : read_times_file(o.times),
                           comm::Learner::costs);
-  if (!o.out.empty()) {
-    io::check_new_file(o.out + ".csv", ".csv");
-    io::check_new_file(o.out + ".svg", ".svg");
-  }
+  if (!o.out.empty()) io::check_new_files(o.out, {".csv", ".svg"}, true);
   comm::Request request = o.request();
   const std::vector<std::string> algorithms = parse_algorithms(o.algorithms, o.shared.problem_of(request, cluster));
   std::vector<comm::Request> requests;

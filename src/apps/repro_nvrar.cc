@@ -104,10 +104,7 @@ int repro_nvrar(const NvrarArgs& o) {
   check_range("--nodes", o.nodes, 2, 1024);
   if (o.out.empty() && o.cli->given("nodes"))
     fail("--nodes", {.what = "applies only with --out", .got = std::to_string(o.nodes), .hint = "-o PREFIX"});
-  if (!o.out.empty()) {
-    io::check_new_file(o.out + ".csv", ".csv");
-    io::check_new_file(o.out + ".svg", ".svg");
-  }
+  if (!o.out.empty()) io::check_new_files(o.out, {".csv", ".svg"}, true);
   const comm::Cluster& preset = *comm::cluster_preset("perlmutter-nvrar");
   const comm::Request nvrar{.op = comm::Op::all_reduce, .algorithm = "nvrar", .type = DType::bf16};
   const auto points = comm::published_nvrar();

@@ -136,15 +136,9 @@ void print_crossovers(const Scaling& s) {
       table.plain());
 }
 
-void check_new_files(const PcclArgs& o) {
-  if (o.out.empty()) return;
-  io::check_new_file(o.out + ".csv", ".csv");
-  for (const comm::Op op : kScaled) io::check_new_file(fmt::format("{}-{}.svg", o.out, comm::name_of(op)), ".svg");
-}
-
 int repro_pccl(const PcclArgs& o) {
   const int64_t endpoints = o.endpoints;
-  check_new_files(o);
+  if (!o.out.empty()) io::check_new_files(o.out, {".csv", "-all_gather.svg", "-reduce_scatter.svg"}, true);
   check_range("--endpoints", endpoints, 16, 4096);
   if (endpoints % 8 != 0)
     fail("--endpoints",

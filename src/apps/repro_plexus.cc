@@ -149,10 +149,7 @@ void print_points(const PlexusArgs& o, const std::vector<ScalingPoint>& points) 
 
 int repro_plexus(const PlexusArgs& o) {
   check_range("--ranks", o.most, 1, 4096);
-  if (!o.out.empty()) {
-    io::check_new_file(o.out + ".csv", ".csv");
-    io::check_new_file(o.out + ".svg", ".svg");
-  }
+  if (!o.out.empty()) io::check_new_files(o.out, {".csv", ".svg"}, true);
   const std::vector<ScalingPoint> points = scaling_points(o);
   if (!o.out.empty()) {
     io::write_text_file(o.out + ".csv", csv_of(points));

@@ -130,6 +130,17 @@ void check_new_file(const fs::path& path, std::string_view own_kind, bool replac
                  .hint = std::string("another name, or ") + (own && *other_way ? other_way : "removing it")});
 }
 
+void check_new_files(const fs::path& prefix, std::initializer_list<const char*> endings, bool replaces) {
+  const fs::path name = prefix.filename();
+  if (name.empty() || name == "." || name == "..")
+    fail(printable(prefix.string()),
+         {.what = "is a folder, not the beginning of file names", .hint = printable((prefix / "name").string())});
+  for (const char* ending : endings) {
+    const fs::path file = fs::path(prefix) += ending;
+    check_new_file(file, replaces ? file.extension().string() : "");
+  }
+}
+
 fs::path check_parent(const fs::path& folder) {
   const fs::path whole = fs::absolute(folder).lexically_normal();
   fs::path parent = (whole.has_filename() ? whole : whole.parent_path()).parent_path();

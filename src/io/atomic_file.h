@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <filesystem>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +35,10 @@ class AtomicFile {
 // `other_way`, how the command would replace such a result, is named where that would help.
 void check_new_file(const std::filesystem::path& path, std::string_view own_kind = "", bool replaces = true,
                     const char* other_way = "");
+
+// The same for PREFIX with each of some endings, ".csv" or "-sum.svg"; Error too where PREFIX is a folder. `replaces`:
+// earlier files of these kinds.
+void check_new_files(const std::filesystem::path& prefix, std::initializer_list<const char*> endings, bool replaces);
 
 // The parent of `folder`; Error if it does not exist: a mistyped path creates no folders.
 std::filesystem::path check_parent(const std::filesystem::path& folder);

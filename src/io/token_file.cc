@@ -54,11 +54,7 @@ fs::path with(fs::path prefix, const char* extension) { return prefix += extensi
 
 // Error if PREFIX.bin or PREFIX.idx cannot be new files.
 fs::path new_prefix_of(const fs::path& path) {
-  const fs::path name = path.filename();
-  if (name.empty() || name == "." || name == "..")
-    fail(printable(path.string()),
-         {.what = "is a folder, not the beginning of two names", .hint = printable((path / "corpus").string())});
-  for (const char* extension : {".bin", ".idx"}) check_new_file(with(prefix_of(path), extension));
+  check_new_files(prefix_of(path), {".bin", ".idx"}, false);
   return prefix_of(path);
 }
 
