@@ -79,7 +79,7 @@ std::string Scaling::faster_at(const char* cluster, comm::Op op, int64_t ranks,
         std::log(best_us(cluster, op, ranks, bytes, others) / best_us(cluster, op, ranks, bytes, algorithms)));
   if (std::ranges::all_of(ratios, [](double r) { return r > 0; })) return "all";
   std::vector<std::string> runs;
-  std::string begun;  // of a run that is not over
+  std::string begun;  // the size at which the last run did; empty: the smallest
   const auto size_between = [&](size_t i) {
     const double at = ratios[i - 1] / (ratios[i - 1] - ratios[i]);
     const auto below = static_cast<double>(grid_.bytes[i - 1]), above = static_cast<double>(grid_.bytes[i]);
@@ -87,13 +87,11 @@ std::string Scaling::faster_at(const char* cluster, comm::Op op, int64_t ranks,
   };
   for (size_t i = 0; i < ratios.size(); ++i) {
     const bool faster = ratios[i] > 0, before = i > 0 && ratios[i - 1] > 0;
-    if (faster && !before) begun = i == 0 ? "" : fmt::format("from {}", size_between(i));
-    if (faster == before || faster) continue;
-    runs.push_back(begun.empty() ? fmt::format("up to {}", size_between(i))
-                                 : fmt::format("{} to {}", begun.substr(5), size_between(i)));
-    begun.clear();
+    if (faster && !before) begun = i == 0 ? "" : size_between(i);
+    if (!faster && before)
+      runs.push_back(begun.empty() ? "up to " + size_between(i) : fmt::format("{} to {}", begun, size_between(i)));
   }
-  if (ratios.back() > 0) runs.push_back(begun);
+  if (ratios.back() > 0) runs.push_back("from " + begun);
   return runs.empty() ? "none" : fmt::format("{}", fmt::join(runs, ", "));
 }
 
