@@ -167,15 +167,16 @@ HWY_INLINE void sum_piece(Tag d, EdgeOp op, const Source<X>& in, const Strip& s,
 template <class Tag, int kVecs, Kind kKind, class X>
 HWY_INLINE void sum_pieces(Tag d, EdgeOp op, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs]) {
   Strip piece = s;
+  const auto lanes = static_cast<int>(hn::Lanes(d));
   HWY_ALIGN float before[kVecs * hn::MaxLanes(Tag())];  // sums of the pieces before: few rows have any
   for (;;) {
     piece.end = HWY_MIN(s.end, piece.begin + kSpmmPiece);
     sum_piece<Tag, kVecs, kKind>(d, op, in, piece, acc);
     if (piece.begin != s.begin) {
-      for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(hn::LoadU(d, before + v * hn::Lanes(d)), acc[v]);
+      for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(hn::LoadU(d, before + v * lanes), acc[v]);
     }
     if (piece.end == s.end) return;
-    for (int v = 0; v < kVecs; ++v) hn::StoreU(acc[v], d, before + v * hn::Lanes(d));
+    for (int v = 0; v < kVecs; ++v) hn::StoreU(acc[v], d, before + v * lanes);
     piece.begin = piece.end;
   }
 }
