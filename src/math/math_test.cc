@@ -140,11 +140,17 @@ TEST(Blocks, DecodersOfGgmlBlocksAgreeOnAnyBytes) {
   EXPECT_EQ(types, wide_too ? 22 : 11);
 }
 
+std::vector<uint16_t> decoded(const tiles::Walk& walk, tiles::Decode d) {
+  std::vector<uint16_t> space(32 * 512 + 32, 0xdead);
+  d.out = space.data() + (64 - reinterpret_cast<uintptr_t>(space.data()) % 64) / 2;
+  walk.decode(d);
+  return {d.out, d.out + 32 * 512};
+}
+
 // What tiles read, instructions against the definition: every scale but NaN with every code, at every length.
 TEST(Tiles, DecodersAgreeToTheBit) {
   if (!sys::machine().amx) GTEST_SKIP() << "no tiles on this machine";
   std::vector<uint8_t> codes(512), scales(32);
-  std::vector<uint16_t> soft(512), hard(512);
   for (int first = 0; first < 256; first += 16) {
     for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(first * 7 + static_cast<int>(i) * 37);
     for (int i = 0; i < 32; ++i) {
@@ -153,18 +159,61 @@ TEST(Tiles, DecodersAgreeToTheBit) {
     }
     for (uint8_t& code : codes) code = (code & 0x7f) == 0x7f ? 1 : code;
     for (int64_t n = 16; n <= 512; n += 16) {
-      tiles::walk_soft().nvfp4(codes.data(), scales.data(), n, soft.data());
-      tiles::walk_amx().nvfp4(codes.data(), scales.data(), n, hard.data());
-      ASSERT_EQ(std::vector(soft.begin(), soft.begin() + n), std::vector(hard.begin(), hard.begin() + n))
-          << first << " " << n;
+      const int64_t rows = n % 48 == 0 ? 3 : 1;
+      const tiles::Decode d{.codes = codes.data(),
+                            .scales = scales.data(),
+                            .codes_stride = 96,
+                            .scales_stride = 5,
+                            .rows = rows,
+                            .values = std::min<int64_t>(n, rows == 1 ? 512 : 336)};
+      ASSERT_EQ(decoded(tiles::walk_soft(), d), decoded(tiles::walk_amx(), d)) << first << " " << n;
     }
     for (int64_t n = 1; n <= 512; n += 1 + n / 8) {
-      hard.assign(512, 0xdead);
+      std::vector<uint16_t> soft(512, 0xdead), hard(512, 0xdead);
       tiles::walk_soft().fp8(codes.data(), n, soft.data());
       tiles::walk_amx().fp8(codes.data(), n, hard.data());
-      ASSERT_EQ(std::vector(soft.begin(), soft.begin() + n), std::vector(hard.begin(), hard.begin() + n))
-          << first << " " << n;
-      for (size_t i = static_cast<size_t>(n); i < hard.size(); ++i) ASSERT_EQ(hard[i], 0xdead) << n;
+      ASSERT_EQ(soft, hard) << first << " " << n;
+    }
+  }
+}
+
+// Packed rows and written results, instructions against the definition: every count of rows, ragged depths and columns,
+// subnormal, infinite and NaN values.
+TEST(Tiles, PackingAndResultsAgreeToTheBit) {
+  if (!sys::machine().amx) GTEST_SKIP() << "no tiles on this machine";
+  std::vector<uint16_t> x(16 * 300);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint16_t>(i * 40503u);
+  for (int64_t rows = 1; rows <= 16; ++rows) {
+    for (const int64_t depth : {1, 31, 32, 100, 128, 129, 160, 300}) {
+      for (const bool quarters : {false, true}) {
+        tiles::Pack p{.rows = rows, .depth = depth, .codes = rows % 2 == 0, .quarters = quarters};
+        for (int64_t r = 0; r < rows; ++r) p.row[r] = x.data() + r * 300;
+        std::vector<uint16_t> soft(16 * 512, 0xdead), hard = soft;
+        p.out = soft.data();
+        tiles::walk_soft().pack(p);
+        p.out = hard.data();
+        tiles::walk_amx().pack(p);
+        ASSERT_EQ(soft, hard) << rows << " x " << depth << " " << quarters;
+      }
+    }
+  }
+  alignas(64) static std::array<float, size_t{32} * 48> sums;
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] = std::bit_cast<float>(static_cast<uint32_t>(i * 2654435761u));
+  for (const int64_t rows : {1, 15, 16, 17, 40}) {
+    for (const int64_t cols : {1, 16, 29, 32}) {
+      tiles::Result r{.sums = sums.data(), .rows = rows, .cols = cols, .factor = 1.5f, .y_stride = 33};
+      std::vector<float> soft(40 * 33, 7), hard = soft;
+      r.f32 = soft.data();
+      tiles::walk_soft().result(r);
+      r.f32 = hard.data();
+      tiles::walk_amx().result(r);
+      ASSERT_EQ(std::memcmp(soft.data(), hard.data(), soft.size() * 4), 0) << rows << " x " << cols;
+      std::vector<uint16_t> soft_bf16(40 * 33, 7), hard_bf16 = soft_bf16;
+      r.bf16 = soft_bf16.data();
+      tiles::walk_soft().result(r);
+      r.bf16 = hard_bf16.data();
+      tiles::walk_amx().result(r);
+      ASSERT_EQ(soft_bf16, hard_bf16) << rows << " x " << cols;
     }
   }
 }

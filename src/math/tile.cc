@@ -10,66 +10,90 @@ namespace braid::tiles {
 namespace {
 
 constexpr int64_t kBlock = 16, kStep = 32;  // rows of x and values along k of a packed tile
-constexpr int64_t kChunk = 512;             // values along k between two uses of the sums: 32 KiB of w stay in L1
-constexpr int kUp = 64, kDown = 48;         // powers of two: of activations for codes, and back (tile.h)
+constexpr int64_t kUnit = 128;              // values that Decode puts in quarters
+// Values along k between two uses of the sums: of codes, which are decoded first, 16 KiB of w, so that L1 has room for
+// x.
+constexpr int64_t kChunk = 512, kCodeChunk = 256;
+constexpr int kUp = 64, kDown = 48;  // powers of two: of activations for codes, and back (tile.h)
+// Of more rows of x than kFewRows a chunk (32 KiB for 64) does not stay in L1: strips in groups, which read it from L2.
+constexpr int64_t kFewRows = 64, kGroup = 4;
 
-int64_t blocks_of(int64_t rows) { return (rows + kBlock - 1) / kBlock; }
-int64_t steps_of(int64_t depth) { return (depth + kStep - 1) / kStep; }
-int64_t sum_stride(int64_t rows) { return blocks_of(rows) * kBlock; }
-int64_t sum_bytes(int64_t rows) { return kStripCols * sum_stride(rows) * static_cast<int64_t>(sizeof(float)); }
-
+int64_t round_up(int64_t n, int64_t grain) { return (n + grain - 1) / grain * grain; }
 bool has_codes(Format format) { return format == Format::nvfp4 || format == Format::f8_e4m3; }
+int64_t steps_of(int64_t values, Format format) {
+  return round_up(values, format == Format::nvfp4 ? kUnit : kStep) / kStep;
+}
+int64_t sum_floats(int64_t rows) { return kStripCols * round_up(rows, kBlock); }
+int64_t group_of(int64_t rows) { return rows > kFewRows ? kGroup : 1; }
 
-// Values [begin, begin + n) of rows [first, first + rows) of w, with zeros up to `width` values and kStripCols rows.
-// Prefetches the same part of the strip below: one strip is read as a stream, in whatever order it is walked.
-void read_chunk(const Walk& walk, const Weight& w, int64_t first, int64_t rows, int64_t begin, int64_t n, int64_t width,
-                uint16_t* out) {
-  for (int64_t r = first; r < first + rows; ++r, out += kChunk) {
-    switch (w.spec.format) {
-      case Format::nvfp4: {
-        const uint8_t* codes = w.codes.as<uint8_t>(r) + begin / 2;
-        const auto* scales = &w.scales.as<F8E4M3>(r)[begin / kNvfp4Block].bits;
-        for (int64_t line = 0; line < n / 2; line += 64)
-          __builtin_prefetch(codes + kStripCols * w.codes.stride(0) + line);
-        __builtin_prefetch(scales + kStripCols * w.scales.stride(0));
-        walk.nvfp4(codes, scales, n, out);
-        break;
-      }
-      case Format::f8_e4m3: {
-        const auto* codes = &w.codes.as<F8E4M3>(r)[begin].bits;
-        for (int64_t line = 0; line < n; line += 64) __builtin_prefetch(codes + kStripCols * w.codes.stride(0) + line);
-        walk.fp8(codes, n, out);
-        break;
-      }
-      case Format::ggml: {
-        const int64_t row_bytes = w.codes.dim(1), at = row_bytes * begin / w.cols,
-                      last = row_bytes * (begin + n) / w.cols;
-        const uint8_t* codes = w.codes.as<uint8_t>(r) + kStripCols * w.codes.stride(0);
-        for (int64_t line = at; line < last; line += 64) __builtin_prefetch(codes + line);
-        decode_row(w, r, begin, n, reinterpret_cast<Bf16*>(out));
-        break;
-      }
-      default:
-        decode_row(w, r, begin, n, reinterpret_cast<Bf16*>(out));
-    }
-    if (width > n) std::memset(out + n, 0, static_cast<size_t>(width - n) * 2);
+// A strip's chunk along k: rows [row, row + rows) of w, values [begin, begin + values).
+struct Piece {
+  int64_t strip = 0, row = 0, rows = 0, begin = 0, values = 0;
+};
+
+// Pieces in the order in which they are multiplied: groups of strips, chunks of a group, strips of a chunk.
+class Pieces {
+ public:
+  Pieces(const Weight& w, int64_t rows)
+      : w_(w), group_(group_of(rows)), chunk_(w.spec.format == Format::bf16 ? kChunk : kCodeChunk) {}
+  // False at the end.
+  bool next(Piece& piece) {
+    if (row_ >= w_.rows) return false;
+    piece = {.strip = strip_,
+             .row = row_ + strip_ * kStripCols,
+             .rows = std::min(kStripCols, w_.rows - row_ - strip_ * kStripCols),
+             .begin = begin_,
+             .values = std::min(chunk_, w_.cols - begin_)};
+    if (++strip_ < group_ && row_ + strip_ * kStripCols < w_.rows) return true;
+    strip_ = 0;
+    if ((begin_ += chunk_) < w_.cols) return true;
+    begin_ = 0;
+    row_ += group_ * kStripCols;
+    return true;
   }
-  for (int64_t r = rows; r < kStripCols; ++r, out += kChunk) std::memset(out, 0, static_cast<size_t>(width) * 2);
+
+ private:
+  const Weight& w_;
+  int64_t group_, chunk_, row_ = 0, strip_ = 0, begin_ = 0;
+};
+
+// A piece of codes of NVFP4, as steps of 32 rows.
+void decode_piece(const Walk& walk, const Weight& w, const Piece& p, uint16_t* out) {
+  if (p.rows < kStripCols) std::memset(out, 0, kStripCols * kChunk * sizeof(uint16_t));
+  walk.decode({.codes = w.codes.as<uint8_t>(p.row) + p.begin / 2,
+               .scales = &w.scales.as<F8E4M3>(p.row)[p.begin / kNvfp4Block].bits,
+               .codes_stride = w.codes.stride(0),
+               .scales_stride = w.scales.stride(0),
+               .rows = p.rows,
+               .values = p.values,
+               .out = out});
 }
 
-template <class Num>
-void write(const float* sums, int64_t stride, int64_t cols, float factor, const MutView& y, int64_t col) {
-  for (int64_t m = 0; m < y.dim(0); ++m) {
-    Num* out = y.as<Num>(m) + col;
-    for (int64_t n = 0; n < cols; ++n) {
-      const float v = sums[n * stride + m] * factor;
-      if constexpr (std::is_same_v<Num, Bf16>) {
-        out[n] = to_bf16(v);
-      } else {
-        out[n] = v;
+// Values of a piece, rows of kChunk, with zeros up to whole steps and kStripCols rows. Prefetches the same part of the
+// strip below: one strip is read as a stream, in whatever order it is walked.
+void read_piece(const Walk& walk, const Weight& w, const Piece& p, uint16_t* out) {
+  const int64_t width = round_up(p.values, kStep);
+  if (p.rows < kStripCols) std::memset(out, 0, kStripCols * kChunk * sizeof(uint16_t));
+  for (int64_t r = p.row; r < p.row + p.rows; ++r, out += kChunk) {
+    if (w.spec.format == Format::f8_e4m3) {
+      const auto* codes = &w.codes.as<F8E4M3>(r)[p.begin].bits;
+      for (int64_t line = 0; line < p.values; line += 64)
+        __builtin_prefetch(codes + kStripCols * w.codes.stride(0) + line);
+      walk.fp8(codes, p.values, out);
+    } else {
+      if (w.spec.format == Format::ggml) {
+        const int64_t row_bytes = w.codes.dim(1), last = row_bytes * (p.begin + p.values) / w.cols;
+        const uint8_t* codes = w.codes.as<uint8_t>(r) + kStripCols * w.codes.stride(0);
+        for (int64_t line = row_bytes * p.begin / w.cols; line < last; line += 64) __builtin_prefetch(codes + line);
       }
+      decode_row(w, r, p.begin, p.values, reinterpret_cast<Bf16*>(out));
     }
+    std::memset(out + p.values, 0, static_cast<size_t>(width - p.values) * sizeof(uint16_t));
   }
+}
+
+bool in_place(const Weight& w, const Piece& p) {
+  return w.spec.format == Format::bf16 && p.rows == kStripCols && p.values % kStep == 0;
 }
 
 }  // namespace
@@ -86,74 +110,72 @@ const char* refusal(const Weight& w) {
   }
 }
 
-int64_t packed_bytes(int64_t rows, int64_t depth) {
-  return std::min(rows, kRowsMax) * steps_of(depth) * kStep * static_cast<int64_t>(sizeof(Bf16));
-}
+int64_t packed_row_bytes(int64_t depth) { return round_up(depth, kUnit) * static_cast<int64_t>(sizeof(Bf16)); }
+int64_t packed_bytes(int64_t rows, int64_t depth) { return std::min(rows, kRowsMax) * packed_row_bytes(depth); }
 
-void pack(const View& x, Format weights, int64_t begin, int64_t end, std::byte* packed) {
-  const int64_t depth = x.dim(1), steps = steps_of(depth);
-  const float factor = has_codes(weights) ? std::ldexp(1.0f, kUp) : 1.0f;
+void pack(const Walk& walk, const View& x, Format weights, int64_t begin, int64_t end, std::byte* packed) {
+  const int64_t block_values = steps_of(x.dim(1), weights) * kStep * kBlock;
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t rows = std::min(kBlock, x.dim(0) - i * kBlock);
-    Bf16* out = reinterpret_cast<Bf16*>(packed) + i * steps * kStep * kBlock;
-    for (int64_t r = 0; r < rows; ++r) {
-      const Bf16* row = x.as<Bf16>(i * kBlock + r);
-      Bf16* to = out + 2 * r;
-      int64_t k = 0;
-      for (; k + 2 <= depth; k += 2, to += 2 * rows) {
-        to[0] = has_codes(weights) ? to_bf16(to_float(row[k]) * factor) : row[k];
-        to[1] = has_codes(weights) ? to_bf16(to_float(row[k + 1]) * factor) : row[k + 1];
-      }
-      for (; k < steps * kStep; k += 2, to += 2 * rows) {
-        to[0] = k < depth ? to_bf16(to_float(row[k]) * factor) : Bf16{};
-        to[1] = Bf16{};
-      }
-    }
+    Pack block{.rows = std::min(kBlock, x.dim(0) - i * kBlock),
+               .depth = x.dim(1),
+               .codes = has_codes(weights),
+               .quarters = weights == Format::nvfp4,
+               .out = reinterpret_cast<uint16_t*>(packed) + i * block_values};
+    for (int64_t r = 0; r < block.rows; ++r) block.row[r] = &x.as<Bf16>(i * kBlock + r)->bits;
+    walk.pack(block);
   }
 }
 
 int64_t workspace(int64_t rows) {
-  return sum_bytes(std::min(rows, kRowsMax)) + kStripCols * kChunk * static_cast<int64_t>(sizeof(Bf16));
+  const int64_t most = std::min(rows, kRowsMax);
+  return group_of(most) * sum_floats(most) * static_cast<int64_t>(sizeof(float)) +
+         kStripCols * kChunk * static_cast<int64_t>(sizeof(Bf16));
 }
 
 void product(const Walk& walk, const std::byte* packed, const Weight& w, const MutView& y,
              std::span<std::byte> workspace) {
-  const int64_t depth = w.cols, rows = y.dim(0), stride = sum_stride(rows);
-  const bool codes = has_codes(w.spec.format);
-  const float factor = codes ? std::ldexp(w.global, kDown) : w.global;
+  const Format format = w.spec.format;
+  const int64_t rows = y.dim(0);
   auto* sums = reinterpret_cast<float*>(workspace.data());
-  auto* chunk = reinterpret_cast<uint16_t*>(workspace.data() + sum_bytes(rows));
-  int64_t width = 0;
+  auto* chunk = reinterpret_cast<uint16_t*>(sums + group_of(rows) * sum_floats(rows));
+  int64_t widths = -1;
   Strip s{.packed = reinterpret_cast<const uint16_t*>(packed),
-          .depth_steps = steps_of(depth),
+          .depth_steps = steps_of(w.cols, format),
           .rows = rows,
-          .sums = sums,
-          .sum_stride = stride,
-          .width = &width};
-  for (int64_t n = 0; n < w.rows; n += kStripCols) {
-    const int64_t cols = std::min(kStripCols, w.rows - n);
-    for (int64_t k = 0; k < depth; k += kChunk) {
-      const int64_t values = std::min(kChunk, depth - k);
-      s.steps = steps_of(values);
-      s.first_step = k / kStep;
-      s.add = k > 0;
-      if (w.spec.format != Format::bf16 || cols < kStripCols || values % kStep != 0) {
-        read_chunk(walk, w, n, cols, k, values, s.steps * kStep, chunk);
-        s.w = chunk;
-        s.w_stride = kChunk;
-        s.ahead = 0;
-      } else {
-        s.w = reinterpret_cast<const uint16_t*>(w.codes.as<Bf16>(n) + k);
-        s.w_stride = w.codes.stride(0);
-        s.ahead = rows <= kBlock ? kStripCols * s.w_stride : 0;
-      }
-      walk.strip(s);
-    }
-    if (y.dtype == DType::bf16) {
-      write<Bf16>(sums, stride, cols, factor, y, n);
+          .widths = &widths};
+  Result result{
+      .rows = rows, .factor = has_codes(format) ? std::ldexp(w.global, kDown) : w.global, .y_stride = y.stride(0)};
+  Pieces pieces(w, rows);
+  for (Piece here; pieces.next(here);) {
+    s.w = chunk;
+    s.w_stride = kChunk;
+    s.w_step = kStep;
+    s.ahead = 0;
+    if (format == Format::nvfp4) {
+      decode_piece(walk, w, here, chunk);
+      s.w_stride = kStep;
+      s.w_step = kStripCols * kStep;
+    } else if (in_place(w, here)) {
+      s.w = reinterpret_cast<const uint16_t*>(w.codes.as<Bf16>(here.row) + here.begin);
+      s.w_stride = w.codes.stride(0);
+      s.ahead = rows <= kBlock ? kStripCols * s.w_stride : 0;
     } else {
-      write<float>(sums, stride, cols, factor, y, n);
+      read_piece(walk, w, here, chunk);
     }
+    s.steps = steps_of(here.values, format);
+    s.first_step = here.begin / kStep;
+    s.add = here.begin > 0;
+    s.sums = sums + here.strip * sum_floats(rows);
+    walk.strip(s);
+    if (here.begin + here.values < w.cols) continue;
+    result.sums = s.sums;
+    result.cols = here.rows;
+    if (y.dtype == DType::bf16) {
+      result.bf16 = &y.as<Bf16>()[here.row].bits;
+    } else {
+      result.f32 = y.as<float>() + here.row;
+    }
+    walk.result(result);
   }
   walk.release();
 }

@@ -1,6 +1,7 @@
 // tile_amx-inl.h over software tiles: for tests, and as the definition of what the instructions compute.
 #include "math/tile_soft.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/dtype.h"
@@ -13,6 +14,8 @@ const Walk& walk_soft();
 
 namespace {
 
+constexpr int64_t kUnit = 128;  // values that Decode puts in quarters
+
 SoftTiles& soft() {
   thread_local SoftTiles tiles;
   return tiles;
@@ -22,7 +25,7 @@ SoftTiles& soft() {
 }  // namespace braid::tiles
 
 #define BRAID_TILE_FN
-#define BRAID_TILE_CONFIGURE(width) soft().configure(width)
+#define BRAID_TILE_CONFIGURE(first, second) soft().configure(first, second)
 #define BRAID_TILE_ZERO(t) soft().zero(t)
 #define BRAID_TILE_LOAD(t, p, stride) soft().load(t, p, stride)
 #define BRAID_TILE_STORE(t, p, stride) soft().store(t, p, stride)
@@ -35,15 +38,48 @@ namespace {
 uint16_t tile_value(float v) { return to_bf16(std::ldexp(v, -112)).bits; }
 float f8(uint8_t code) { return to_float(F8E4M3{code}); }
 
-void nvfp4_row(const uint8_t* codes, const uint8_t* scales, int64_t n, uint16_t* out) {
-  for (int64_t i = 0; i < n; ++i) {
-    const int code = i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15;
-    out[i] = tile_value(e2m1_value(code) * f8(scales[i / 16]));
+// Where value k of a row is, in the order of Decode.
+int64_t in_quarters(int64_t k) { return k / kUnit * kUnit + k % 4 * (kUnit / 4) + k % kUnit / 4; }
+
+void decode(const Decode& d) {
+  for (int64_t r = 0; r < d.rows; ++r) {
+    const uint8_t *codes = d.codes + r * d.codes_stride, *scales = d.scales + r * d.scales_stride;
+    for (int64_t k = 0; k < (d.values + kUnit - 1) / kUnit * kUnit; ++k) {
+      const int64_t at = in_quarters(k);
+      uint16_t& out = d.out[at / 32 * 1024 + r * 32 + at % 32];
+      out = k >= d.values ? uint16_t{0}
+                          : tile_value(e2m1_value(k % 2 ? codes[k / 2] >> 4 : codes[k / 2] & 15) * f8(scales[k / 16]));
+    }
   }
 }
 
 void fp8_row(const uint8_t* codes, int64_t n, uint16_t* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = tile_value(f8(codes[i]));
+}
+
+void pack(const Pack& p) {
+  const int64_t step = p.quarters ? kUnit : 32, padded = (p.depth + step - 1) / step * step;
+  for (int64_t k = 0; k < padded; ++k) {
+    const int64_t at = p.quarters ? in_quarters(k) : k;
+    for (int64_t r = 0; r < p.rows; ++r) {
+      Bf16 v{k < p.depth ? p.row[r][k] : uint16_t{0}};
+      if (p.codes) v = to_bf16(std::ldexp(to_float(v), 64));
+      p.out[(at / 2 * p.rows + r) * 2 + at % 2] = v.bits;
+    }
+  }
+}
+
+void result(const Result& r) {
+  for (int64_t m = 0; m < r.rows; ++m) {
+    for (int64_t n = 0; n < r.cols; ++n) {
+      const float v = r.sums[m / 16 * 512 + n * 16 + m % 16] * r.factor;
+      if (r.bf16) {
+        r.bf16[m * r.y_stride + n] = to_bf16(v).bits;
+      } else {
+        r.f32[m * r.y_stride + n] = v;
+      }
+    }
+  }
 }
 
 void strip_soft(const Strip& s) { strip(s); }
@@ -52,7 +88,7 @@ void release() {}
 }  // namespace
 
 const Walk& walk_soft() {
-  static constexpr Walk kWalk{&strip_soft, &release, &nvfp4_row, &fp8_row};
+  static constexpr Walk kWalk{&strip_soft, &release, &decode, &fp8_row, &pack, &result};
   return kWalk;
 }
 

@@ -16,9 +16,10 @@ struct SoftTile {
 
 class SoftTiles {
  public:
-  // As tile_config.h: sums and the second operand have rows of `columns` values of 32 bits.
-  void configure(int64_t columns) {
-    for (const int tile : {0, 1, 2, 3, 6, 7}) row_bytes_[tile] = static_cast<size_t>(4 * columns);
+  // As tile_config.h: blocks of so many rows of x.
+  void configure(int64_t first, int64_t second) {
+    for (const int tile : {0, 2, 6}) row_bytes_[tile] = static_cast<size_t>(4 * first);
+    for (const int tile : {1, 3, 7}) row_bytes_[tile] = static_cast<size_t>(4 * second);
   }
   void zero(int t) { std::memset(&tile_[t], 0, sizeof tile_[t]); }
   void load(int t, const void* p, int64_t stride) {

@@ -128,7 +128,7 @@ struct Scratch {
   int32_t* at;        // [T K] sorted position of each slot; of dropped ones T K, where `results` has zeros
   std::byte* x;       // [T K, R] rows of x, sorted
   std::byte* hidden;  // [T K, F] in the dtype of x
-  std::byte* packed;  // of class codes_a8: the sorted rows that products read, of x, then of hidden
+  std::byte* packed;  // of tiles and class codes_a8: the sorted rows that products read, of x, then of hidden
   float* results;     // [T K + 1, R]
   std::byte* own;     // one part per thread: workspace of a product, up block, gate block
   int64_t own_bytes, product_bytes, block_floats;
@@ -138,10 +138,7 @@ struct Scratch {
 int64_t product_bytes_max(const ExpertProducts& c, const ExpertsFwd& op) {
   if (c.a8) return codes::a8::workspace(std::min(op.experts.count(), codes::a8::kRowsMax));
   if (c.codes) return codes::packed_bytes(codes::kRowsMax, std::max(op.up[0].cols, op.down[0].cols));
-  if (c.walk) {
-    const int64_t rows = std::min(op.experts.count(), kRowsMax);
-    return aligned(tiles::packed_bytes(rows, std::max(op.up[0].cols, op.down[0].cols))) + tiles::workspace(rows);
-  }
+  if (c.walk) return tiles::workspace(std::min(op.experts.count(), kRowsMax));
   if (!c.packed) return panel_bytes_max(op);
   int64_t most = 0;
   for (const auto list : {op.up, op.gate, op.down}) {
@@ -153,7 +150,11 @@ int64_t product_bytes_max(const ExpertProducts& c, const ExpertsFwd& op) {
   return most;
 }
 
-int64_t a8_row_bytes(std::span<const Weight> list) { return codes::a8::row_bytes(list[0].spec, list[0].cols); }
+// Of a sorted row that is packed once for all tasks; 0: products pack or read the rows themselves.
+int64_t packed_row_bytes(const ExpertProducts& c, const Weight& w) {
+  if (c.a8) return codes::a8::row_bytes(w.spec, w.cols);
+  return c.walk ? tiles::packed_row_bytes(w.cols) : 0;
+}
 
 Scratch cut(const ExpertProducts& c, const ExpertsFwd& op, int threads, std::byte* base) {
   const int64_t slots = op.experts.count(), width = op.x.dim(1), size = size_of(op.x.dtype);
@@ -169,7 +170,7 @@ Scratch cut(const ExpertProducts& c, const ExpertsFwd& op, int threads, std::byt
   s.at = reinterpret_cast<int32_t*>(take(slots * 4));
   s.x = take(slots * width * size);
   s.hidden = take(slots * op.up[0].rows * size);
-  s.packed = take(c.a8 ? slots * std::max(a8_row_bytes(op.up), a8_row_bytes(op.down)) : 0);
+  s.packed = take(slots * std::max(packed_row_bytes(c, op.up[0]), packed_row_bytes(c, op.down[0])));
   s.results = reinterpret_cast<float*>(take((slots + 1) * width * 4));
   s.product_bytes = aligned(product_bytes_max(c, op));
   s.block_floats = std::min(slots, kRowsMax) * std::max(block_rows_max(op.up), block_rows_max(op.gate));
@@ -232,27 +233,40 @@ void gather(const ExpertsFwd& op, const Scratch& s, int threads) {
   });
 }
 
-// The sorted rows, [T K, K of the weights] BF16, as products of class codes_a8 read them, expert by expert.
-void pack_rows(const Scratch& s, std::span<const Weight> list, const std::byte* rows, int threads) {
-  const Weight& w = list[0];
-  const int64_t row = a8_row_bytes(list);
-  sys::parallel_for(threads, static_cast<int64_t>(list.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t e = begin; e < end; ++e) {
-      for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += codes::a8::kBlockRows) {
-        const Bf16* block[codes::a8::kBlockRows];
-        const int64_t n = std::min<int64_t>(codes::a8::kBlockRows, s.offsets[e + 1] - i);
-        for (int64_t r = 0; r < n; ++r) block[r] = reinterpret_cast<const Bf16*>(rows) + (i + r) * w.cols;
-        codes::a8::pack(block, n, w.cols, w.spec, s.packed + i * row);
-      }
-    }
-  });
-}
-
 // Rows [first, first + n) of a matrix in the workspace, columns [col, col + cols).
 MutView part(std::byte* base, DType dtype, int64_t width, int64_t first, int64_t n, int64_t col, int64_t cols) {
   MutView v(base + (first * width + col) * size_of(dtype), dtype, {n, cols});
   v.strides[0] = width;
   return v;
+}
+
+// Sorted rows [first, first + n) of `rows`, all of one expert, as products of class codes_a8 read them.
+void pack_a8(const Scratch& s, const Weight& w, const std::byte* rows, int64_t first, int64_t n) {
+  for (int64_t i = 0; i < n; i += codes::a8::kBlockRows) {
+    const Bf16* block[codes::a8::kBlockRows];
+    const int64_t some = std::min<int64_t>(codes::a8::kBlockRows, n - i);
+    for (int64_t r = 0; r < some; ++r) block[r] = reinterpret_cast<const Bf16*>(rows) + (first + i + r) * w.cols;
+    codes::a8::pack(block, some, w.cols, w.spec, s.packed + (first + i) * codes::a8::row_bytes(w.spec, w.cols));
+  }
+}
+
+// The sorted rows, [T K, K of the weights] BF16, as products read them, expert by expert: once for all tasks.
+void pack_rows(const ExpertProducts& c, const Scratch& s, std::span<const Weight> list, std::byte* rows, int threads) {
+  const Weight& w = list[0];
+  if (packed_row_bytes(c, w) == 0) return;
+  sys::parallel_for(threads, static_cast<int64_t>(list.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t e = begin; e < end; ++e) {
+      for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += rows_max(c)) {
+        const int64_t n = std::min<int64_t>(rows_max(c), s.offsets[e + 1] - i);
+        if (c.a8) {
+          pack_a8(s, w, rows, i, n);
+        } else {
+          tiles::pack(*c.walk, part(rows, DType::bf16, w.cols, i, n, 0, w.cols), w.spec.format, 0, (n + 15) / 16,
+                      s.packed + i * tiles::packed_row_bytes(w.cols));
+        }
+      }
+    }
+  });
 }
 
 // Columns [begin, begin + cols) of the products of sorted rows [first, first + n), to where backward reads them.
@@ -270,13 +284,12 @@ void save(const Scratch& s, const float* product, int64_t first, int64_t n, int6
   }
 }
 
-void walk_product(const tiles::Walk& walk, const View& x, const Weight& w, const MutView& y,
+// Rows that pack_rows packed, in its parts.
+void walk_product(const tiles::Walk& walk, const std::byte* packed, const Weight& w, const MutView& y,
                   std::span<std::byte> space) {
-  for (int64_t t = 0; t < x.dim(0); t += kRowsMax) {
-    const int64_t rows = std::min(kRowsMax, x.dim(0) - t);
-    tiles::pack(x.slice(0, t, rows), w.spec.format, 0, (rows + 15) / 16, space.data());
-    tiles::product(walk, space.data(), w, y.slice(0, t, rows),
-                   space.subspan(static_cast<size_t>(aligned(tiles::packed_bytes(rows, w.cols)))));
+  for (int64_t t = 0; t < y.dim(0); t += kRowsMax) {
+    const int64_t rows = std::min(kRowsMax, y.dim(0) - t);
+    tiles::product(walk, packed + t * tiles::packed_row_bytes(w.cols), w, y.slice(0, t, rows), space);
   }
 }
 
@@ -299,9 +312,10 @@ void a8_product(const std::byte* packed, const Weight& w, const MutView& y, std:
 void product(const ExpertProducts& c, const Scratch& s, int64_t first, const View& x, const Weight& w, const MutView& y,
              int thread) {
   const std::span<std::byte> own(s.own + thread * s.own_bytes, static_cast<size_t>(s.product_bytes));
-  if (c.a8) return a8_product(s.packed + first * codes::a8::row_bytes(w.spec, w.cols), w, y, own);
+  const std::byte* packed = s.packed + first * packed_row_bytes(c, w);
+  if (c.a8) return a8_product(packed, w, y, own);
   if (c.codes) return codes_product(x, w, y, own);
-  if (c.walk) return walk_product(*c.walk, x, w, y, own);
+  if (c.walk) return walk_product(*c.walk, packed, w, y, own);
   if (!c.packed) return panel_product(c.panel, x, w, y, own);
   packed::multiply(*c.packed,
                    {.a = packed::along(x),
@@ -379,11 +393,11 @@ void experts_fwd_grouped(const ExpertProducts& c, Ctx& ctx, const ExpertsFwd& op
   sort_by_expert(op, s);
   gather(op, s, ctx.threads);
   const int team = sys::team_for(ctx.threads, op.flops());
-  if (c.a8) pack_rows(s, op.up, s.x, team);
+  pack_rows(c, s, op.up, s.x, team);
   for_each_block(team, s, op.up, [&](int thread, size_t e, int64_t begin, int64_t rows) {
     up_block(c, op, s, thread, e, begin, rows);
   });
-  if (c.a8) pack_rows(s, op.down, s.hidden, team);
+  pack_rows(c, s, op.down, s.hidden, team);
   for_each_block(team, s, op.down, [&](int thread, size_t e, int64_t begin, int64_t rows) {
     down_block(c, op, s, thread, e, begin, rows);
   });
