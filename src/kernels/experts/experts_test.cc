@@ -590,6 +590,37 @@ TEST(ExpertsForward, SoftwareTilesAgreeWithTheReferenceAndSavedProductsChangeNoB
   }
 }
 
+// Prompts on software tiles, on any machine: experts of more rows than are packed together, a last block of one row and
+// a depth that ends inside of 128 values; each token alone has the same bits.
+TEST(ExpertsForward, PromptsOnSoftwareTilesAgreeWithTheReference) {
+  const auto run_tiles = [](const ExpertsFwd& op, int threads) {
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = threads};
+    std::vector<std::byte> space(
+        static_cast<size_t>(experts_fwd_workspace({.walk = &tiles::walk_soft()}, op, threads)));
+    experts_fwd_grouped({.walk = &tiles::walk_soft()}, ctx, op, space);
+  };
+  for (const Format format : {Format::nvfp4, Format::f8_e4m3, Format::bf16}) {
+    Problem p(290, 2, 3, 144, 304, DType::bf16, DType::f32, format, format == Format::bf16);
+    for (size_t i = 0; i < p.experts.size(); i += 2) p.experts[i] = 0;  // 290 rows: a part of 256, one of 34
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    ctx.forced_rows = {{"experts_fwd", "ref"}};
+    OwnOutputs<ExpertsFwd> reference(p.op), once(p.op);
+    run(ctx, reference.op());
+    run_tiles(once.op(), 2);
+    expect_outputs(once.op(), reference.op(), 0.1, false, name_of(format));
+    for (const int64_t t : {0, 255, 256, 289}) {
+      TestTensor y(p.y.view().dtype, {1, 304}, 9);
+      ExpertsFwd one = p.op;
+      for (View* v : {&one.x, &one.experts, &one.weights}) *v = v->slice(0, t, 1);
+      one.y = y.mut();
+      run_tiles(one, 1);
+      EXPECT_EQ(std::memcmp(y.view().data, once.op().y.as<float>(t), y.bytes.size()), 0) << t;
+    }
+  }
+}
+
 // Frozen experts under adapters: weights of every format, decoded on the fly; more rows of one expert than are computed
 // at a time, and more rows of a weight than are decoded at a time. No row but the reference may be missing.
 TEST(ExpertsBackward, QuantisedWeightsAreDecoded) {
