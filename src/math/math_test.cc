@@ -167,6 +167,10 @@ TEST(Tiles, DecodersAgreeToTheBit) {
                             .rows = rows,
                             .values = std::min<int64_t>(n, rows == 1 ? 512 : 336)};
       ASSERT_EQ(decoded(tiles::walk_soft(), d), decoded(tiles::walk_amx(), d)) << first << " " << n;
+      tiles::Decode blocks = d;
+      blocks.order = tiles::Order::ggml_nvfp4;
+      blocks.values = (d.values / 2 + 63) / 64 * 64;
+      ASSERT_EQ(decoded(tiles::walk_soft(), blocks), decoded(tiles::walk_amx(), blocks)) << first << " " << n;
     }
     for (int64_t n = 1; n <= 512; n += 1 + n / 8) {
       std::vector<uint16_t> soft(512, 0xdead), hard(512, 0xdead);
@@ -185,15 +189,15 @@ TEST(Tiles, PackingAndResultsAgreeToTheBit) {
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint16_t>(i * 40503u);
   for (int64_t rows = 1; rows <= 16; ++rows) {
     for (const int64_t depth : {1, 31, 32, 100, 128, 129, 160, 300}) {
-      for (const bool quarters : {false, true}) {
-        tiles::Pack p{.rows = rows, .depth = depth, .codes = rows % 2 == 0, .quarters = quarters};
+      for (const tiles::Order order : {tiles::Order::plain, tiles::Order::nvfp4, tiles::Order::ggml_nvfp4}) {
+        tiles::Pack p{.rows = rows, .depth = depth, .codes = rows % 2 == 0, .order = order};
         for (int64_t r = 0; r < rows; ++r) p.row[r] = x.data() + r * 300;
         std::vector<uint16_t> soft(16 * 512, 0xdead), hard = soft;
         p.out = soft.data();
         tiles::walk_soft().pack(p);
         p.out = hard.data();
         tiles::walk_amx().pack(p);
-        ASSERT_EQ(soft, hard) << rows << " x " << depth << " " << quarters;
+        ASSERT_EQ(soft, hard) << rows << " x " << depth << " " << static_cast<int>(order);
       }
     }
   }

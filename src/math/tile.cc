@@ -10,7 +10,7 @@ namespace braid::tiles {
 namespace {
 
 constexpr int64_t kBlock = 16, kStep = 32;  // rows of x and values along k of a packed tile
-constexpr int64_t kUnit = 128;              // values that Decode puts in quarters
+constexpr int64_t kUnit = 128;              // values in four steps of NVFP4
 // Values along k between two uses of the sums: of codes, which are decoded first, 16 KiB of w, so that L1 has room for
 // x.
 constexpr int64_t kChunk = 512, kCodeChunk = 256;
@@ -19,9 +19,13 @@ constexpr int kUp = 64, kDown = 48;  // powers of two: of activations for codes,
 constexpr int64_t kFewRows = 64, kGroup = 4;
 
 int64_t round_up(int64_t n, int64_t grain) { return (n + grain - 1) / grain * grain; }
-bool has_codes(Format format) { return format == Format::nvfp4 || format == Format::f8_e4m3; }
-int64_t steps_of(int64_t values, Format format) {
-  return round_up(values, format == Format::nvfp4 ? kUnit : kStep) / kStep;
+Order order_of(const Weight& w) {
+  if (w.spec.format == Format::nvfp4) return Order::nvfp4;
+  return w.spec.format == Format::ggml && w.spec.ggml == GgmlType::nvfp4 ? Order::ggml_nvfp4 : Order::plain;
+}
+bool has_codes(const Weight& w) { return order_of(w) != Order::plain || w.spec.format == Format::f8_e4m3; }
+int64_t steps_of(int64_t values, Order order) {
+  return round_up(values, order == Order::plain ? kStep : kUnit) / kStep;
 }
 int64_t sum_floats(int64_t rows) { return kStripCols * round_up(rows, kBlock); }
 int64_t group_of(int64_t rows) { return rows > kFewRows ? kGroup : 1; }
@@ -60,10 +64,12 @@ class Pieces {
 // A piece of codes of NVFP4, as steps of 32 rows.
 void decode_piece(const Walk& walk, const Weight& w, const Piece& p, uint16_t* out) {
   if (p.rows < kStripCols) std::memset(out, 0, kStripCols * kChunk * sizeof(uint16_t));
-  walk.decode({.codes = w.codes.as<uint8_t>(p.row) + p.begin / 2,
-               .scales = &w.scales.as<F8E4M3>(p.row)[p.begin / kNvfp4Block].bits,
+  const bool blocks = order_of(w) == Order::ggml_nvfp4;
+  walk.decode({.order = order_of(w),
+               .codes = w.codes.as<uint8_t>(p.row) + (blocks ? p.begin / 64 * 36 : p.begin / 2),
+               .scales = blocks ? nullptr : &w.scales.as<F8E4M3>(p.row)[p.begin / kNvfp4Block].bits,
                .codes_stride = w.codes.stride(0),
-               .scales_stride = w.scales.stride(0),
+               .scales_stride = blocks ? 0 : w.scales.stride(0),
                .rows = p.rows,
                .values = p.values,
                .out = out});
@@ -113,13 +119,13 @@ const char* refusal(const Weight& w) {
 int64_t packed_row_bytes(int64_t depth) { return round_up(depth, kUnit) * static_cast<int64_t>(sizeof(Bf16)); }
 int64_t packed_bytes(int64_t rows, int64_t depth) { return std::min(rows, kRowsMax) * packed_row_bytes(depth); }
 
-void pack(const Walk& walk, const View& x, Format weights, int64_t begin, int64_t end, std::byte* packed) {
-  const int64_t block_values = steps_of(x.dim(1), weights) * kStep * kBlock;
+void pack(const Walk& walk, const View& x, const Weight& w, int64_t begin, int64_t end, std::byte* packed) {
+  const int64_t block_values = steps_of(x.dim(1), order_of(w)) * kStep * kBlock;
   for (int64_t i = begin; i < end; ++i) {
     Pack block{.rows = std::min(kBlock, x.dim(0) - i * kBlock),
                .depth = x.dim(1),
-               .codes = has_codes(weights),
-               .quarters = weights == Format::nvfp4,
+               .codes = has_codes(w),
+               .order = order_of(w),
                .out = reinterpret_cast<uint16_t*>(packed) + i * block_values};
     for (int64_t r = 0; r < block.rows; ++r) block.row[r] = &x.as<Bf16>(i * kBlock + r)->bits;
     walk.pack(block);
@@ -134,24 +140,23 @@ int64_t workspace(int64_t rows) {
 
 void product(const Walk& walk, const std::byte* packed, const Weight& w, const MutView& y,
              std::span<std::byte> workspace) {
-  const Format format = w.spec.format;
+  const Order order = order_of(w);
   const int64_t rows = y.dim(0);
   auto* sums = reinterpret_cast<float*>(workspace.data());
   auto* chunk = reinterpret_cast<uint16_t*>(sums + group_of(rows) * sum_floats(rows));
   int64_t widths = -1;
   Strip s{.packed = reinterpret_cast<const uint16_t*>(packed),
-          .depth_steps = steps_of(w.cols, format),
+          .depth_steps = steps_of(w.cols, order),
           .rows = rows,
           .widths = &widths};
-  Result result{
-      .rows = rows, .factor = has_codes(format) ? std::ldexp(w.global, kDown) : w.global, .y_stride = y.stride(0)};
+  Result result{.rows = rows, .factor = has_codes(w) ? std::ldexp(w.global, kDown) : w.global, .y_stride = y.stride(0)};
   Pieces pieces(w, rows);
   for (Piece here; pieces.next(here);) {
     s.w = chunk;
     s.w_stride = kChunk;
     s.w_step = kStep;
     s.ahead = 0;
-    if (format == Format::nvfp4) {
+    if (order != Order::plain) {
       decode_piece(walk, w, here, chunk);
       s.w_stride = kStep;
       s.w_step = kStripCols * kStep;
@@ -162,7 +167,7 @@ void product(const Walk& walk, const std::byte* packed, const Weight& w, const M
     } else {
       read_piece(walk, w, here, chunk);
     }
-    s.steps = steps_of(here.values, format);
+    s.steps = steps_of(here.values, order);
     s.first_step = here.begin / kStep;
     s.add = here.begin > 0;
     s.sums = sums + here.strip * sum_floats(rows);

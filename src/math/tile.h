@@ -31,9 +31,9 @@ const char* refusal(const Weight& w);  // null: of a format that tiles read
 
 int64_t packed_row_bytes(int64_t depth);  // at most
 int64_t packed_bytes(int64_t rows, int64_t depth);
-// Packs rows [16 i, 16 i + 16) of x [M, K] BF16, M <= kRowsMax, for every block i of [begin, end), for weights of that
-// format.
-void pack(const Walk& walk, const View& x, Format weights, int64_t begin, int64_t end, std::byte* packed);
+// Packs rows [16 i, 16 i + 16) of x [M, K] BF16, M <= kRowsMax, for every block i of [begin, end), for weights of the
+// format of w.
+void pack(const Walk& walk, const View& x, const Weight& w, int64_t begin, int64_t end, std::byte* packed);
 
 // Workspace of one thread, in bytes.
 int64_t workspace(int64_t rows);

@@ -32,7 +32,7 @@ const Config* config(int64_t first, int64_t second) {
 }
 
 constexpr int64_t kLanes = 32;                   // BF16 values of a register
-constexpr int64_t kUnit = 128, kStep = 32 * 32;  // values that Decode puts in quarters; of a step
+constexpr int64_t kUnit = 128, kStep = 32 * 32;  // values in four steps of NVFP4; of 32 rows in a step
 
 // Products of FP16 numbers, 2^-14 and larger, as BF16 2^-112 times as large: exponents keep their bits, so no
 // arithmetic is needed. In assembly because clang 14 has the type only if the whole file is compiled for it.
@@ -53,8 +53,7 @@ alignas(64) constexpr uint16_t kE2m1[32] = {0x0000, 0x5800, 0x5c00, 0x5e00, 0x60
                                             0x0000, 0x5800, 0x5c00, 0x5e00, 0x6000, 0x6200, 0x6400, 0x6600,
                                             0x8000, 0xd800, 0xdc00, 0xde00, 0xe000, 0xe200, 0xe400, 0xe600};
 
-// Word `lane` of 64 bytes of codes has those of values 4 lane to 4 lane + 3, all of one block: eight scales, of which
-// each is for four lanes.
+// Each of the eight scales is for four words of codes.
 BRAID_FP16 inline void decode_words(__m512i words, __m128i scales, uint16_t* out) {
   const __m512i upper = _mm512_set4_epi32(static_cast<int>(0x08800880u), static_cast<int>(0x08800880u),
                                           static_cast<int>(0x00800080u), static_cast<int>(0x00800080u));
@@ -66,7 +65,7 @@ BRAID_FP16 inline void decode_words(__m512i words, __m128i scales, uint16_t* out
   _mm512_store_si512(out + 3 * kStep, times(_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table), scale));
 }
 
-BRAID_FP16 void decode(const Decode& d) {
+BRAID_FP16 void decode_rows(const Decode& d) {
   for (int64_t r = 0; r < d.rows; ++r) {
     const uint8_t *codes = d.codes + r * d.codes_stride, *scales = d.scales + r * d.scales_stride;
     uint16_t* out = d.out + r * kLanes;
@@ -83,6 +82,30 @@ BRAID_FP16 void decode(const Decode& d) {
     }
   }
 }
+
+// Scales of GGUF have no sign; 0x7f is 0.
+BRAID_FP16 void decode_blocks(const Decode& d) {
+  constexpr int64_t kBytes = 36;
+  const __m128i no_sign = _mm_set1_epi8(0x7f);
+  for (int64_t r = 0; r < d.rows; ++r) {
+    const uint8_t* block = d.codes + r * d.codes_stride;
+    uint16_t* out = d.out + r * kLanes;
+    for (int64_t k = 0; k < d.values; k += kUnit, block += 2 * kBytes, out += 4 * kStep) {
+      const bool two = d.values - k > kUnit / 2;
+      __builtin_prefetch(block + 32 * d.codes_stride);
+      const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 4));
+      const __m256i second =
+          two ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + kBytes + 4)) : _mm256_setzero_si256();
+      const __m128i scales = _mm_and_si128(
+          _mm_unpacklo_epi32(_mm_loadu_si32(block), two ? _mm_loadu_si32(block + kBytes) : _mm_setzero_si128()),
+          no_sign);
+      decode_words(_mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1),
+                   _mm_andnot_si128(_mm_cmpeq_epi8(scales, no_sign), scales), out);
+    }
+  }
+}
+
+BRAID_FP16 void decode(const Decode& d) { d.order == Order::nvfp4 ? decode_rows(d) : decode_blocks(d); }
 
 }  // namespace
 }  // namespace braid::tiles
@@ -117,21 +140,27 @@ BRAID_AVX512 __m512i as_large(__m512i values) {
   return _mm512_or_si512(_mm512_srli_epi32(low, 16), _mm512_and_si512(high, upper));
 }
 
-// Words 4 lane + i of 128, for i from 0 to 3.
-BRAID_AVX512 void quarters(const __m512i (&in)[4], uint16_t* out, int64_t stride) {
-  alignas(64) static constexpr uint16_t kPick[2][32] = {{0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
-                                                         1, 5, 9, 13, 17, 21, 25, 29, 33, 37, 41, 45, 49, 53, 57, 61},
-                                                        {2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 54, 58, 62,
-                                                         3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63}};
+// Words of 128 in the order of four steps. A register has the first 64 values of two steps.
+BRAID_AVX512 void in_order(const __m512i (&in)[4], Order order, uint16_t* out, int64_t stride) {
+  alignas(64) static constexpr uint16_t kNvfp4[2][32] = {
+      {0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
+       1, 5, 9, 13, 17, 21, 25, 29, 33, 37, 41, 45, 49, 53, 57, 61},
+      {2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 54, 58, 62,
+       3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63}};
+  alignas(64) static constexpr uint16_t kGgmlNvfp4[2][32] = {
+      {0, 2,  4,  6,  16, 18, 20, 22, 32, 34, 36, 38, 48, 50, 52, 54,
+       8, 10, 12, 14, 24, 26, 28, 30, 40, 42, 44, 46, 56, 58, 60, 62},
+      {1, 3,  5,  7,  17, 19, 21, 23, 33, 35, 37, 39, 49, 51, 53, 55,
+       9, 11, 13, 15, 25, 27, 29, 31, 41, 43, 45, 47, 57, 59, 61, 63}};
   for (int64_t i = 0; i < 2; ++i) {
-    const __m512i pick = _mm512_load_si512(kPick[i]);
+    const __m512i pick = _mm512_load_si512(order == Order::nvfp4 ? kNvfp4[i] : kGgmlNvfp4[i]);
     const __m512i a = _mm512_permutex2var_epi16(in[0], pick, in[1]), b = _mm512_permutex2var_epi16(in[2], pick, in[3]);
     _mm512_store_si512(out + 2 * i * stride, _mm512_shuffle_i64x2(a, b, 0x44));
     _mm512_store_si512(out + (2 * i + 1) * stride, _mm512_shuffle_i64x2(a, b, 0xee));
   }
 }
 
-// Four steps of the rows, [4, 16, 32], in the order that tiles want.
+// Four steps of the rows, [4, 16, 32].
 BRAID_AVX512 void four_steps(const Pack& p, int64_t begin, uint16_t* out) {
   for (int64_t r = 0; r < p.rows; ++r) {
     __m512i in[4];
@@ -141,17 +170,17 @@ BRAID_AVX512 void four_steps(const Pack& p, int64_t begin, uint16_t* out) {
       in[i] = _mm512_maskz_loadu_epi16(some, some ? p.row[r] + at : p.row[r]);
       if (p.codes) in[i] = as_large(in[i]);
     }
-    if (p.quarters) {
-      quarters(in, out + r * kLanes, 16 * kLanes);
-    } else {
+    if (p.order == Order::plain) {
       for (int64_t i = 0; i < 4; ++i) _mm512_store_si512(out + (i * 16 + r) * kLanes, in[i]);
+    } else {
+      in_order(in, p.order, out + r * kLanes, 16 * kLanes);
     }
   }
 }
 
 BRAID_AVX512 void pack(const Pack& p) {
   alignas(64) uint16_t steps[4 * 16 * kLanes] = {};
-  const int64_t grain = p.quarters ? kUnit : kLanes, padded = (p.depth + grain - 1) / grain * grain;
+  const int64_t grain = p.order == Order::plain ? kLanes : kUnit, padded = (p.depth + grain - 1) / grain * grain;
   const auto rows = static_cast<__mmask16>((1u << p.rows) - 1);
   uint16_t* out = p.out;
   for (int64_t k = 0; k < padded; k += kUnit) {

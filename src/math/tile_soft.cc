@@ -14,7 +14,7 @@ const Walk& walk_soft();
 
 namespace {
 
-constexpr int64_t kUnit = 128;  // values that Decode puts in quarters
+constexpr int64_t kUnit = 128;  // values in four steps of NVFP4
 
 SoftTiles& soft() {
   thread_local SoftTiles tiles;
@@ -38,17 +38,29 @@ namespace {
 uint16_t tile_value(float v) { return to_bf16(std::ldexp(v, -112)).bits; }
 float f8(uint8_t code) { return to_float(F8E4M3{code}); }
 
-// Where value k of a row is, in the order of Decode.
-int64_t in_quarters(int64_t k) { return k / kUnit * kUnit + k % 4 * (kUnit / 4) + k % kUnit / 4; }
+// Where value k of a row is.
+int64_t place(Order order, int64_t k) {
+  if (order == Order::plain) return k;
+  const int64_t in_block = k % 16, b = k % kUnit / 16;
+  const int64_t i = order == Order::nvfp4 ? in_block % 4 : in_block % 2 * 2 + in_block / 8;
+  const int64_t j = order == Order::nvfp4 ? in_block / 4 : in_block % 8 / 2;
+  return k / kUnit * kUnit + 32 * i + 4 * b + j;
+}
+
+float nvfp4(const Decode& d, int64_t r, int64_t k) {
+  const uint8_t* codes = d.codes + r * d.codes_stride;
+  if (d.order == Order::nvfp4)
+    return e2m1_value(k % 2 ? codes[k / 2] >> 4 : codes[k / 2] & 15) * f8(d.scales[r * d.scales_stride + k / 16]);
+  codes += k / 64 * 36;
+  const int scale = codes[k % 64 / 16] & 0x7f, pair = codes[4 + k % 64 / 16 * 8 + k % 8];
+  return e2m1_value(k % 16 / 8 ? pair >> 4 : pair & 15) * (scale == 0x7f ? 0 : f8(static_cast<uint8_t>(scale)));
+}
 
 void decode(const Decode& d) {
   for (int64_t r = 0; r < d.rows; ++r) {
-    const uint8_t *codes = d.codes + r * d.codes_stride, *scales = d.scales + r * d.scales_stride;
     for (int64_t k = 0; k < (d.values + kUnit - 1) / kUnit * kUnit; ++k) {
-      const int64_t at = in_quarters(k);
-      uint16_t& out = d.out[at / 32 * 1024 + r * 32 + at % 32];
-      out = k >= d.values ? uint16_t{0}
-                          : tile_value(e2m1_value(k % 2 ? codes[k / 2] >> 4 : codes[k / 2] & 15) * f8(scales[k / 16]));
+      const int64_t at = place(d.order, k);
+      d.out[at / 32 * 1024 + r * 32 + at % 32] = k < d.values ? tile_value(nvfp4(d, r, k)) : uint16_t{0};
     }
   }
 }
@@ -58,9 +70,9 @@ void fp8_row(const uint8_t* codes, int64_t n, uint16_t* out) {
 }
 
 void pack(const Pack& p) {
-  const int64_t step = p.quarters ? kUnit : 32, padded = (p.depth + step - 1) / step * step;
+  const int64_t step = p.order == Order::plain ? 32 : kUnit, padded = (p.depth + step - 1) / step * step;
   for (int64_t k = 0; k < padded; ++k) {
-    const int64_t at = p.quarters ? in_quarters(k) : k;
+    const int64_t at = place(p.order, k);
     for (int64_t r = 0; r < p.rows; ++r) {
       Bf16 v{k < p.depth ? p.row[r][k] : uint16_t{0}};
       if (p.codes) v = to_bf16(std::ldexp(to_float(v), 64));

@@ -5,13 +5,22 @@
 
 namespace braid::tiles {
 
-// Codes of NVFP4 to decode to BF16, times 2^-112: a chunk of up to 32 rows. 128 values of a row go to four steps of
-// tiles in quarters: out[4 g + i][r][lane] is value 128 g + 4 lane + i of row r, zero beyond the values, so that one
-// shift brings 32 codes to where a table is looked up. The 32 rows below are prefetched.
+// In which order the values of a row of w, and of x, are multiplied. Codes of NVFP4 are looked up 32 at a time, as one
+// shift of 64 bytes brings them to the lower bits of words, so that 128 values go to four steps of tiles: step i, lane
+// 4 b + j is value 16 b + first(i, j), of the block of 16 with scale b.
+enum class Order : uint8_t {
+  plain,
+  nvfp4,       // ModelOpt's rows of codes and rows of scales: first(i, j) = 4 j + i
+  ggml_nvfp4,  // blocks of GGUF, 4 scales and 64 codes in 36 bytes: first(i, j) = 2 j + i / 2 + 8 (i % 2)
+};
+
+// Codes of NVFP4 to decode to BF16, times 2^-112: a chunk of up to 32 rows, out[step][r][lane]; zero beyond the values.
+// The 32 rows below are prefetched.
 struct Decode {
-  const uint8_t *codes = nullptr, *scales = nullptr;  // of the chunk's first value in the first row
+  Order order = Order::nvfp4;
+  const uint8_t *codes = nullptr, *scales = nullptr;  // of the chunk's first value in the first row; blocks: no scales
   int64_t codes_stride = 0, scales_stride = 0;        // bytes from row to row
-  int64_t rows = 0, values = 0;                       // values: a multiple of 16
+  int64_t rows = 0, values = 0;                       // values: a multiple of 16, of blocks of 64
   uint16_t* out = nullptr;                            // [steps, 32, 32]
 };
 
@@ -29,12 +38,13 @@ struct Strip {
   int64_t* widths = nullptr;         // what tiles are configured for (tile_config.h); -1: nothing yet
 };
 
-// Up to 16 rows of x as tiles: out[s][pair p][row r][2] = value 32 s + 2 p + {0, 1} of row r, zeros beyond the depth.
+// Up to 16 rows of x as tiles: out[s][pair p][row r][2] = value 32 s + 2 p + {0, 1} of row r, in its order, zeros
+// beyond the depth.
 struct Pack {
   const uint16_t* row[16] = {};  // BF16
   int64_t rows = 0, depth = 0;
-  bool codes = false;     // for weights in codes: 2^64 times as large
-  bool quarters = false;  // in the order of Decode
+  bool codes = false;  // for weights in codes: 2^64 times as large
+  Order order = Order::plain;
   uint16_t* out = nullptr;
 };
 

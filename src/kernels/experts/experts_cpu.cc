@@ -261,7 +261,7 @@ void pack_rows(const ExpertProducts& c, const Scratch& s, std::span<const Weight
         if (c.a8) {
           pack_a8(s, w, rows, i, n);
         } else {
-          tiles::pack(*c.walk, part(rows, DType::bf16, w.cols, i, n, 0, w.cols), w.spec.format, 0, (n + 15) / 16,
+          tiles::pack(*c.walk, part(rows, DType::bf16, w.cols, i, n, 0, w.cols), w, 0, (n + 15) / 16,
                       s.packed + i * tiles::packed_row_bytes(w.cols));
         }
       }

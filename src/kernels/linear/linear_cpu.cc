@@ -54,7 +54,7 @@ void linear_fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> worksp
     some.x = op.x.slice(0, t, rows);
     some.y = op.y.slice(0, t, rows);
     sys::parallel_for(ctx.threads, (rows + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
-      tiles::pack(walk, some.x, some.w.spec.format, begin, end, workspace.data());
+      tiles::pack(walk, some.x, some.w, begin, end, workspace.data());
     });
     linear_tasks(ctx.threads, some, kTaskCols, [&](int thread, int64_t first, int64_t n) {
       tiles::product(walk, workspace.data(), some.w.rows_of(first, n), some.y.slice(1, first, n),

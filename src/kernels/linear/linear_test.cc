@@ -84,34 +84,37 @@ TEST(Linear, TilesInHardwareAgreeWithTheReference) {
 }
 
 // Quantised weights on tiles, at edges of blocks, steps, strips and chunks; the same bits however rows are batched.
+void hold_coded_tiles(const Case& c, const TestWeight& w) {
+  TestTensor x(DType::bf16, {c.tokens, c.depth}, 1), want(DType::f32, {c.tokens, c.rows}, 4),
+      soft(DType::f32, {c.tokens, c.rows}, 5), hard(DType::f32, {c.tokens, c.rows}, 6), one(DType::f32, {1, c.rows}, 7);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run_row(ctx, LinearFwd{.x = x.view(), .w = w.weight(), .y = want.mut()}, LinearFwd::rows().back());
+  const auto compute = [&](RunLinear variant, const View& from, const MutView& to, int threads) {
+    const LinearFwd op{.x = from, .w = w.weight(), .y = to};
+    const Tensor scratch(arena, DType::u8, {linear_tiles_workspace(op, threads)});
+    ctx.threads = threads;
+    variant(ctx, op, {scratch.mut().data, static_cast<size_t>(scratch.view().bytes())});
+  };
+  compute(&soft_tiles, x.view(), soft.mut(), 2);
+  EXPECT_LE(distance(soft.view(), want.view()), 2e-5) << c.tokens << " x " << c.rows << " x " << c.depth;
+  if (!sys::machine().amx) return;
+  compute(&hard_tiles, x.view(), hard.mut(), 2);
+  EXPECT_LE(distance(hard.view(), want.view()), 2e-5) << c.tokens << " x " << c.rows << " x " << c.depth;
+  for (int64_t t = 0; t < c.tokens; t += t < c.tokens - 3 ? 3 : 1) {
+    compute(&hard_tiles, x.view().slice(0, t, 1), one.mut(), 1);
+    EXPECT_EQ(std::memcmp(one.bytes.data(), hard.view().slice(0, t, 1).data, one.bytes.size()), 0) << t;
+  }
+}
+
 TEST(Linear, TilesDecodeWeights) {
   constexpr Case kCoded[] = {{1, 32, 32}, {5, 17, 80},    {16, 33, 64}, {33, 70, 528},
                              {2, 1, 16},  {37, 96, 1040}, {515, 3, 48}};
   for (const Case& c : kCoded) {
-    for (const Format format : {Format::nvfp4, Format::f8_e4m3}) {
-      const TestWeight w(format, c.rows, c.depth, 2, 0.05);
-      TestTensor x(DType::bf16, {c.tokens, c.depth}, 1), want(DType::f32, {c.tokens, c.rows}, 4),
-          soft(DType::f32, {c.tokens, c.rows}, 5), hard(DType::f32, {c.tokens, c.rows}, 6),
-          one(DType::f32, {1, c.rows}, 7);
-      Arena arena;
-      Ctx ctx{.arena = arena};
-      run_row(ctx, LinearFwd{.x = x.view(), .w = w.weight(), .y = want.mut()}, LinearFwd::rows().back());
-      const auto compute = [&](RunLinear variant, const View& from, const MutView& to, int threads) {
-        const LinearFwd op{.x = from, .w = w.weight(), .y = to};
-        const Tensor scratch(arena, DType::u8, {linear_tiles_workspace(op, threads)});
-        ctx.threads = threads;
-        variant(ctx, op, {scratch.mut().data, static_cast<size_t>(scratch.view().bytes())});
-      };
-      compute(&soft_tiles, x.view(), soft.mut(), 2);
-      EXPECT_LE(distance(soft.view(), want.view()), 2e-5) << c.tokens << " x " << c.rows << " x " << c.depth;
-      if (!sys::machine().amx) continue;
-      compute(&hard_tiles, x.view(), hard.mut(), 2);
-      EXPECT_LE(distance(hard.view(), want.view()), 2e-5) << c.tokens << " x " << c.rows << " x " << c.depth;
-      for (int64_t t = 0; t < c.tokens; t += t < c.tokens - 3 ? 3 : 1) {
-        compute(&hard_tiles, x.view().slice(0, t, 1), one.mut(), 1);
-        EXPECT_EQ(std::memcmp(one.bytes.data(), hard.view().slice(0, t, 1).data, one.bytes.size()), 0) << t;
-      }
-    }
+    for (const Format format : {Format::nvfp4, Format::f8_e4m3})
+      hold_coded_tiles(c, TestWeight(format, c.rows, c.depth, 2, 0.05));
+    const Case blocks{c.tokens, c.rows, (c.depth + 63) / 64 * 64};
+    hold_coded_tiles(blocks, TestWeight(GgmlType::nvfp4, c.rows, blocks.depth, 2, 0.05));
   }
 }
 
