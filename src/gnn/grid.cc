@@ -78,6 +78,9 @@ std::unique_ptr<const GridBlock> make_grid_block(const NetworkSpec& spec, const 
                                                  std::span<const int32_t> order, const Range& rows, const Range& cols) {
   auto block = std::make_unique<GridBlock>();
   block->graph = graph::make_graph(graph::block_of(csr, order, rows, cols));
+  block->plans =
+      std::make_unique<sparse::Plans>(sparse::Plans{.in = sparse::Plan(block->graph.in, sparse::Use::often),
+                                                    .out = sparse::Plan(block->graph.out, sparse::Use::often)});
   block->receivers = SeqMap::one(rows.count);
   const bool gcn = spec.kind == Kind::gcn;
   const auto degree = [&](int64_t position) {

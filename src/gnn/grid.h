@@ -27,6 +27,7 @@
 #include "core/seq_map.h"
 #include "gnn/network.h"
 #include "graph/graph.h"
+#include "sparse/plan.h"
 
 namespace braid::gnn {
 
@@ -84,6 +85,7 @@ WeightPart weight_part(const LayerSpec& layer, const GridRanks::Roles& roles);
 // are 1 or 1 / degree, without self-loops.
 struct GridBlock {
   graph::Graph graph{};
+  std::unique_ptr<sparse::Plans> plans{};  // null: without edges
   SeqMap receivers{};
   std::vector<float> norm{}, self_norm{};
   int64_t self_row = 0, self_source = 0;  // of the first self-loop

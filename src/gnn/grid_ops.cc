@@ -33,7 +33,7 @@ Tensor aggregate(Run& run, const GridBlock& block, const Tensor& x) {
   taped(
       run.ctx, "aggregate", {.in = {x}, .out = {y}, .cost = Cost::cheap},
       [x = Ref(x), y = Ref(y), &block](Ctx& c) {
-        braid::run(c, SpmmFwd{.rowptr = block.graph.in.rowptr_view(),
+        const SpmmFwd product{.rowptr = block.graph.in.rowptr_view(),
                               .col = block.graph.in.col_view(),
                               .x = x.view(),
                               .edge = norm_of(block),
@@ -41,11 +41,12 @@ Tensor aggregate(Run& run, const GridBlock& block, const Tensor& x) {
                               .y = y.mut(),
                               .self_row = block.self_row,
                               .self_source = block.self_source,
-                              .op = EdgeOp::mul});
+                              .op = EdgeOp::mul};
+        block.plans ? block.plans->in.run(c, product, true) : braid::run(c, product);
       },
       [x = Ref(x), y = Ref(y), &block](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x);
-        braid::run(c, SpmmFwd{.rowptr = block.graph.out.rowptr_view(),
+        const SpmmFwd product{.rowptr = block.graph.out.rowptr_view(),
                               .col = block.graph.out.col_view(),
                               .order = block.graph.order_view(),
                               .x = tape.grad(y).view(),
@@ -54,7 +55,8 @@ Tensor aggregate(Run& run, const GridBlock& block, const Tensor& x) {
                               .y = dx.mut(),
                               .self_row = block.self_source,
                               .self_source = block.self_row,
-                              .op = EdgeOp::mul});
+                              .op = EdgeOp::mul};
+        block.plans ? block.plans->out.run(c, product, true) : braid::run(c, product);
         tape.add_grad(c, x, dx);
       });
   return y;
