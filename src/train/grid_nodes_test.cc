@@ -143,6 +143,23 @@ TEST_F(GridNodesTest, WeightsOfEdgesToo) {
   }
 }
 
+// Self-loops whose weights differ, and without which the losses would be others.
+TEST_F(GridNodesTest, WeightsOfLoopsToo) {
+  graph::GraphData data = graph::block_model({.nodes = 203, .classes = 11, .features = 17, .degree = 6, .seed = 4});
+  const GridRun plain = serial();
+  data.graph.in.loop.resize(203);
+  for (size_t i = 0; i < 203; ++i) data.graph.in.loop[i] = 0.25f * static_cast<float>(i % 9);
+  data.graph.in.weight.assign(data.graph.in.col.size(), 0.5f);
+  graph::write_graph(recipe_.graph.path, data);
+  fs::remove_all(recipe_.out);
+  const GridRun want = serial();
+  EXPECT_GT(std::fabs(want.losses.back() - plain.losses.back()), 1e-3);
+  for (const char* grid : {"1,1,1", "2,1,3", "1,4,1", "2,2,2"}) {
+    fs::remove_all(recipe_.out);
+    expect_close(on(grid), want, grid);
+  }
+}
+
 TEST_F(GridNodesTest, SageToo) {
   recipe_.graph.model = "sage";
   for (const char* aggregate : {"mean", "add"}) {
