@@ -136,19 +136,18 @@ class Windows {
   int64_t rows_of(int64_t w) const { return std::min(kRows, op_.y.dim(0) - kRows * w); }
   const uint16_t* x(int64_t row) const { return reinterpret_cast<const uint16_t*>(op_.x.as<Bf16>(row)); }
 
-  OwnTerms own_terms(int64_t w) const {
-    OwnTerms own;
+  void find_own_terms(int64_t w) {
+    own_ = OwnTerms();
     const auto* rowptr = op_.rowptr.as<int64_t>();
     for (int64_t r = 0; r < rows_of(w); ++r) {
       const int64_t i = kRows * w + r, self = i - op_.self_row;
-      if (op_.reduce == Reduce::mean) own.degree[r] = static_cast<float>(rowptr[i + 1] - rowptr[i]);
+      if (op_.reduce == Reduce::mean) own_.degree[r] = static_cast<float>(rowptr[i + 1] - rowptr[i]);
       if (op_.self && self >= 0 && self < op_.self.dim(0)) {
-        own.x[0][r] = x(op_.self_source + self);
-        own.factor[0][r] = op_.self.as<float>()[self];
+        own_.x[0][r] = x(op_.self_source + self);
+        own_.factor[0][r] = op_.self.as<float>()[self];
       }
-      if (op_.own != 0 && i < op_.x.dim(0)) own.x[1][r] = x(i), own.factor[1][r] = op_.own;
+      if (op_.own != 0 && i < op_.x.dim(0)) own_.x[1][r] = x(i), own_.factor[1][r] = op_.own;
     }
-    return own;
   }
 
   // Whether all sums of the window are finite.
@@ -157,7 +156,7 @@ class Windows {
     const auto* rowptr = op_.rowptr.as<int64_t>() + kRows * w;
     int64_t at[kRows] = {};
     std::copy_n(rowptr, rows_of(w), at);
-    const OwnTerms own = plain_ ? OwnTerms() : own_terms(w);
+    if (!plain_) find_own_terms(w);
     bool finite = true;
     for (int64_t s = first; s < end; s += kStepsMost) {
       const int64_t steps = std::min(kStepsMost, end - s);
@@ -187,13 +186,13 @@ class Windows {
                         .add = s > first,
                         .interleaved = scratch_.interleaved,
                         .sums = sums});
-        if (s + steps == end) finite = put(w, c, n, sums, own) && finite;
+        if (s + steps == end) finite = put(w, c, n, sums) && finite;
       }
     }
     return finite;
   }
 
-  bool put(int64_t w, int64_t c, int64_t n, const float* sums, const OwnTerms& own) const {
+  bool put(int64_t w, int64_t c, int64_t n, const float* sums) const {
     const MutView& y = op_.y;
     const bool narrow = y.dtype == DType::bf16;
     const auto row = reinterpret_cast<uintptr_t>(narrow ? static_cast<void*>(y.as<Bf16>(kRows * w))
@@ -207,7 +206,7 @@ class Windows {
                       .y_bf16 = narrow ? reinterpret_cast<uint16_t*>(y.as<Bf16>(kRows * w)) : nullptr,
                       .y_stride = y.stride(0),
                       .past_caches = aligned && y.count() * size_of(y.dtype) > kCached,
-                      .own = plain_ ? nullptr : &own});
+                      .own = plain_ ? nullptr : &own_});
   }
 
   const Code& code_;
@@ -218,6 +217,7 @@ class Windows {
   const uint32_t* mask_;
   const int32_t* last_;
   const bool plain_;
+  OwnTerms own_;
 };
 
 }  // namespace
