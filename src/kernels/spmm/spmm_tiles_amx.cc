@@ -20,29 +20,18 @@
 namespace braid::spmm_tiles {
 namespace {
 
-// Loads come before stores, four pairs of sources at a time: one whose address agrees with that of a store in flight in
-// its low 12 bits waits for it, and the stores of a step have all such addresses.
 template <int kGroups>
 BRAID_TILE_FN inline void interleave(const Products& p, const int32_t* source, const Ahead& ahead) {
-  constexpr int kBatch = 4;
   uint16_t* to = p.interleaved;
-  const uint16_t *const x = p.x, *const x_ahead = ahead.x;
-  const int64_t stride = p.x_stride;
-  for (int64_t k = 0; k < kSources; k += 2 * kBatch, to += 32 * kBatch) {
-    __m512i even[kBatch][kGroups], odd[kBatch][kGroups];
-    for (int i = 0; i < kBatch; ++i) {
-      for (int g = 0; g < kGroups; ++g) {
-        _mm_prefetch(x_ahead + ahead.source[k + 2 * i] * stride + kGroup * g, _MM_HINT_T0);
-        _mm_prefetch(x_ahead + ahead.source[k + 2 * i + 1] * stride + kGroup * g, _MM_HINT_T0);
-        even[i][g] = _mm512_loadu_si512(x + source[k + 2 * i] * stride + kGroup * g);
-        odd[i][g] = _mm512_loadu_si512(x + source[k + 2 * i + 1] * stride + kGroup * g);
-      }
-    }
-    for (int i = 0; i < kBatch; ++i) {
-      for (int g = 0; g < kGroups; ++g) {
-        _mm512_store_si512(to + 32 * i + 4 * kTile * g, _mm512_unpacklo_epi16(even[i][g], odd[i][g]));
-        _mm512_store_si512(to + 32 * i + 4 * kTile * g + 2 * kTile, _mm512_unpackhi_epi16(even[i][g], odd[i][g]));
-      }
+  for (int64_t k = 0; k < kSources; k += 2, to += 32) {
+    const uint16_t *even = p.x + source[k] * p.x_stride, *odd = p.x + source[k + 1] * p.x_stride;
+    const uint16_t *fetch = ahead.x + ahead.source[k] * p.x_stride, *too = ahead.x + ahead.source[k + 1] * p.x_stride;
+    for (int g = 0; g < kGroups; ++g) {
+      _mm_prefetch(fetch + kGroup * g, _MM_HINT_T0);
+      _mm_prefetch(too + kGroup * g, _MM_HINT_T0);
+      const __m512i a = _mm512_loadu_si512(even + kGroup * g), b = _mm512_loadu_si512(odd + kGroup * g);
+      _mm512_store_si512(to + 4 * kTile * g, _mm512_unpacklo_epi16(a, b));
+      _mm512_store_si512(to + 4 * kTile * g + 2 * kTile, _mm512_unpackhi_epi16(a, b));
     }
   }
   asm volatile("" ::: "memory");  // the compiler does not know that loads of tiles read memory

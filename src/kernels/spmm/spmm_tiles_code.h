@@ -2,9 +2,9 @@
 // or the same in software. Plain data, so that files compiled for tiles may include it (docs/internals/cpu.md).
 //
 // A step is 32 sources. Its first operand has the factors of the window's edges, [16 rows][32 sources], rounded to
-// BF16, and beside it what rounding left; its second the features of the sources, a group of 32 channels as two tiles
-// of [16 pairs of sources][16 channels][2]. Of a group, tile h column n is channel n / 4 * 8 + h * 4 + n % 4: the order
-// in which the halves of registers come out of an interleaving instruction.
+// BF16, followed by what rounding left; its second the features of the sources, a group of 32 channels as two tiles of
+// [16 pairs of sources][16 channels][2]. Of a group, tile h column n is channel n / 4 * 8 + h * 4 + n % 4: the order in
+// which the halves of registers come out of an interleaving instruction.
 #pragma once
 #include <cstdint>
 
