@@ -115,7 +115,7 @@ BRAID_TILE_FN bool factors(const Factors& f) {
 
 // Sixteen channels: sums, and the terms of their row.
 BRAID_TILE_FN inline __m512 with_terms(__m512 y, const OwnTerms& own, int64_t row, int64_t channel) {
-  if (own.degree[row] > 0) y = _mm512_div_ps(y, _mm512_set1_ps(own.degree[row]));
+  y = _mm512_mul_ps(y, _mm512_set1_ps(own.share[row]));
   for (int k = 0; k < 2; ++k) {
     if (const uint16_t* x = own.x[k][row])
       y = _mm512_fmadd_ps(_mm512_set1_ps(own.factor[k][row]),

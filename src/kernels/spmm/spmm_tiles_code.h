@@ -43,9 +43,9 @@ struct Ahead {
   const uint16_t* x;
 };
 
-// Terms of a row that are not sums of edges, where a call has any: y = sum / degree + factor x + factor x.
+// Terms of a row that are not sums of edges, where a call has any: y = share sum + factor x + factor x.
 struct OwnTerms {
-  float degree[kRows] = {};
+  float share[kRows] = {};           // 1, or of a mean one over the edges
   const uint16_t* x[2][kRows] = {};  // null: none
   float factor[2][kRows] = {};
 };

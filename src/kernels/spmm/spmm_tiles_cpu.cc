@@ -75,7 +75,7 @@ bool soft_put(const Put& p) {
       const int64_t tile = c / kGroup * 2 + c / 4 % 2, column = c % kGroup / 8 * 4 + c % 4, channel = p.channel + c;
       float y = p.sums[tile * kTile + r * 16 + column];
       finite = finite && std::isfinite(y);
-      if (p.own && p.own->degree[r] > 0) y /= p.own->degree[r];
+      if (p.own) y *= p.own->share[r];
       for (int k = 0; k < 2 && p.own; ++k) {
         if (p.own->x[k][r]) y = std::fma(p.own->factor[k][r], to_float(Bf16{p.own->x[k][r][channel]}), y);
       }
@@ -136,17 +136,18 @@ class Windows {
   int64_t rows_of(int64_t w) const { return std::min(kRows, op_.y.dim(0) - kRows * w); }
   const uint16_t* x(int64_t row) const { return reinterpret_cast<const uint16_t*>(op_.x.as<Bf16>(row)); }
 
+  // Every member of a row is assigned, so that none is cleared beforehand (docs/internals/cpu.md).
   void find_own_terms(int64_t w) {
-    own_ = OwnTerms();
     const auto* rowptr = op_.rowptr.as<int64_t>();
     for (int64_t r = 0; r < rows_of(w); ++r) {
       const int64_t i = kRows * w + r, self = i - op_.self_row;
-      if (op_.reduce == Reduce::mean) own_.degree[r] = static_cast<float>(rowptr[i + 1] - rowptr[i]);
-      if (op_.self && self >= 0 && self < op_.self.dim(0)) {
-        own_.x[0][r] = x(op_.self_source + self);
-        own_.factor[0][r] = op_.self.as<float>()[self];
-      }
-      if (op_.own != 0 && i < op_.x.dim(0)) own_.x[1][r] = x(i), own_.factor[1][r] = op_.own;
+      const bool has_self = op_.self && self >= 0 && self < op_.self.dim(0), has_own = op_.own != 0 && i < op_.x.dim(0);
+      const int64_t degree = rowptr[i + 1] - rowptr[i];
+      own_.share[r] = op_.reduce == Reduce::mean && degree > 0 ? 1 / static_cast<float>(degree) : 1;
+      own_.x[0][r] = has_self ? x(op_.self_source + self) : nullptr;
+      own_.factor[0][r] = has_self ? op_.self.as<float>()[self] : 0;
+      own_.x[1][r] = has_own ? x(i) : nullptr;
+      own_.factor[1][r] = op_.own;
     }
   }
 
@@ -154,8 +155,8 @@ class Windows {
   bool sum(int64_t w) {
     const int64_t first = window_[w], end = window_[w + 1];
     const auto* rowptr = op_.rowptr.as<int64_t>() + kRows * w;
-    int64_t at[kRows] = {};
-    std::copy_n(rowptr, rows_of(w), at);
+    int64_t at[kRows];
+    for (int64_t r = 0; r < kRows; ++r) at[r] = rowptr[std::min(r, rows_of(w))];  // rows beyond the last have no edges
     if (!plain_) find_own_terms(w);
     bool finite = true;
     for (int64_t s = first; s < end; s += kStepsMost) {
