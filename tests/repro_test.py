@@ -62,6 +62,25 @@ class Balance(Case):
         self.assertOneLine(braid("repro", "spmm-2x2", "--shares", 0), "[--shares] out of range; got 0; expected 1 to 1024")
 
 
+class Tiles(Case):
+    def test_every_graph_says_how_full_its_tiles_are_and_whether_they_pay(self):
+        folder = self.new_folder()
+        words = "repro", "spmm", "--dtype", "bf16", "--quick", "--rounds", 1, "--widths", "8,32,64"
+        done = braid(*words, "--csv", folder / "t.csv", "--svg", folder / "t.svg", "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        cells = json.loads(done.stdout)["cells"]
+        self.assertEqual([(c["width"], c["values"]) for c in cells], 3 * [(32, False), (32, True), (64, False), (64, True)])
+        for cell in cells:  # TC-GNN's numbers of 16 x 8 tiles: edges per element, and per column
+            self.assertAlmostEqual(cell["tile_reuse"], 16 * cell["tile_density"])
+            self.assertGreater(cell["gflops"], 0)
+            self.assertEqual("tiles_gflops" in cell, "times_as_fast" in cell)
+        table = list(csv.DictReader((folder / "t.csv").read_text().splitlines()))
+        self.assertEqual([r["graph"] for r in table[::4]], ["rmat10", "band10", "blocks10_ordered"])
+        self.assertIn("64 channels, ones", (folder / "t.svg").read_text())
+        self.assertOneLine(braid(*words[:-1], "8,16"), "[--widths] none divides by 32, as tiles of BF16 features need")
+        self.assertOneLine(braid(*words, "--tune"), "[--tune] needs --dtype f32; got bf16")
+
+
 class Arms(Case):
     """Studies whose arms are compared over seeds: every one as --quick, two seeds."""
     RANKINGS = ["inside groups", "over all groups", "at random"]

@@ -12,6 +12,7 @@
 #include "apps/commands.h"
 #include "apps/model_args.h"
 #include "apps/repro_spmm_gpu.h"
+#include "apps/repro_spmm_tiles.h"
 #include "apps/repro_spmm_tree.h"
 #include "graph/generate.h"
 #include "io/atomic_file.h"
@@ -178,10 +179,12 @@ int repro_spmm(const ReproSpmmArgs& o) {
   if (o.device != "cpu" && o.device != "cuda")
     fail("--device", {.what = "no such device", .got = printable(o.device), .expected = "cpu or cuda"});
   if (o.device == "cuda" && o.tune) fail("--tune", {.what = "needs --device cpu", .got = o.device});
-  if (o.dtype != "f32" && (o.dtype != "bf16" || o.device == "cpu"))
-    fail("--dtype", {.what = "no such features", .got = printable(o.dtype), .expected = "f32, or bf16 on a GPU"});
+  if (o.dtype != "f32" && o.dtype != "bf16")
+    fail("--dtype", {.what = "no such features", .got = printable(o.dtype), .expected = "f32 or bf16"});
+  if (o.dtype != "f32" && o.tune) fail("--tune", {.what = "needs --dtype f32", .got = o.dtype});
   const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;
   if (o.device == "cuda") return repro_spmm_on_gpu({o.widths, o.csv, o.svg, o.rounds, dtype, o.quick, o.json});
+  if (dtype == DType::bf16) return repro_spmm_on_tiles({o.widths, o.csv, o.svg, o.rounds, o.quick, o.json});
   return o.tune ? repro_spmm_tree({o.widths, o.csv, o.rounds, o.quick, o.json}) : repro_table(o);
 }
 
@@ -192,9 +195,9 @@ Action setup_repro_spmm(Cli& cli) {
   cli.option("--widths", o->widths, "channels, a list");
   cli.option("--rounds", o->rounds, "rounds, each of which runs every way once; medians are over them");
   cli.option("--device", o->device, "cpu, one thread; or cuda, its rows against cuSPARSE");
-  cli.option("--dtype", o->dtype, "of the features: f32, or bf16 on a GPU");
+  cli.option("--dtype", o->dtype, "of the features: f32 or bf16; on a CPU bf16 is row by row against dense tiles");
   cli.option("--csv FILE", o->csv, "write the numbers; with --tune the samples");
-  cli.option("--svg FILE", o->svg, "write a plot of the first graph");
+  cli.option("--svg FILE", o->svg, "write a plot of the first graph; of tiles, of all graphs");
   cli.flag("--tune", o->tune, "grow the tree that chooses, and print its regret on graphs left out");
   cli.flag("--quick", o->quick, "small graphs");
   cli.flag("--json", o->json, "print one JSON object");

@@ -9,7 +9,6 @@
 #include "apps/version.h"
 #include "core/device/gpu.h"
 #include "graph/generate.h"
-#include "graph/reorder.h"
 #include "io/atomic_file.h"
 #include "report/curve.h"
 #include "report/progress.h"
@@ -49,25 +48,17 @@ struct GpuSpmmCell {
   }
 };
 
-// Communities of 64 nodes, whose numbers are mixed; put in order by label propagation where `ordered`.
-graph::Csr communities(int64_t nodes, bool ordered) {
-  graph::GraphData data = graph::block_model(
-      {.nodes = nodes, .classes = nodes / 64, .features = 1, .degree = 27, .homophily = 0.9, .seed = 1});
-  if (ordered) graph::permute(data, graph::reordered(data.graph, graph::NodeOrder::labels));
-  return std::move(data.graph.in);
-}
-
 std::vector<sparse::NamedGraph> gpu_graphs(bool quick) {
   if (quick)
     return {{"rmat10", [] { return graph::rmat_graph(10, 8, 1); }},
             {"grid32", [] { return graph::grid_graph(32, 32); }},
-            {"blocks10_ordered", [] { return communities(1 << 10, true); }}};
+            {"blocks10_ordered", [] { return sparse::communities(1 << 10, true); }}};
   return {{"rmat16", [] { return graph::rmat_graph(16, 16, 1); }},
           {"er16", [] { return graph::uniform_graph(1 << 16, (int64_t{1} << 16) * 27 / 2, 1); }},
           {"grid512", [] { return graph::grid_graph(512, 512); }},
           {"rmat18", [] { return graph::rmat_graph(18, 16, 1); }},
-          {"blocks16", [] { return communities(1 << 16, false); }},
-          {"blocks16_ordered", [] { return communities(1 << 16, true); }}};
+          {"blocks16", [] { return sparse::communities(1 << 16, false); }},
+          {"blocks16_ordered", [] { return sparse::communities(1 << 16, true); }}};
 }
 
 GpuSpmmCell measure_cell(const std::string& name, const graph::Csr& csr, int64_t width, const SpmmOnGpu& o) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "graph/generate.h"
+#include "graph/reorder.h"
 #include "sparse/problem.h"
 #include "sparse/race.h"
 
@@ -39,6 +40,13 @@ std::vector<NamedGraph> sample_graphs(bool quick) {
     }
   }
   return list;
+}
+
+graph::Csr communities(int64_t nodes, bool ordered) {
+  graph::GraphData data = graph::block_model(
+      {.nodes = nodes, .classes = nodes / 64, .features = 1, .degree = 27, .homophily = 0.9, .seed = 1});
+  if (ordered) graph::permute(data, graph::reordered(data.graph, graph::NodeOrder::labels));
+  return std::move(data.graph.in);
 }
 
 void measure(const std::string& name, const graph::Csr& csr, const std::vector<int64_t>& widths, int rounds,

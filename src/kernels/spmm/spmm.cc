@@ -9,6 +9,7 @@
 #include "kernels/spmm/spmm_ref.h"
 #include "kernels/spmm/spmm_rows.h"
 #include "kernels/spmm/spmm_tiles.h"
+#include "sys/machine.h"
 
 namespace braid {
 namespace {
@@ -106,8 +107,17 @@ const char* cuda_plain_supports(const SpmmFwd& op) {
   return sr_supports(op);
 }
 
+const char* tiles_supports(const SpmmFwd& op) {
+  if (!sys::machine().amx || !sys::machine().avx512_bf16) return "no BF16 tiles on this CPU";
+  if (!op.tiles || !op.tiles->mask) return "no tiles of the graph";
+  if (!op.x || op.x.dtype != DType::bf16) return "not BF16";
+  if (op.y.dim(1) % spmm_tiles::kGroup != 0) return "channels that do not divide by 32";
+  if (picks(op.reduce)) return "max and min";
+  return one_factor(op) ? sr_supports(op) : "other messages";
+}
+
 const char* cuda_tiles_supports(const SpmmFwd& op) {
-  if (!op.tiles) return "no tiles of the graph";
+  if (!op.tiles || !op.tiles->cell) return "no tiles of the graph";
   if (!op.x || op.x.dtype != DType::bf16) return "not BF16";
   const auto in_pieces = [](const auto& v) {  // of eight numbers, aligned
     return !v || (v.strides[0] % 8 == 0 && reinterpret_cast<uintptr_t>(v.data) % 16 == 0);
@@ -147,8 +157,9 @@ void check_spmm(const SpmmFwd& op) {
         "{}: {} self from row {}, source {}", SpmmFwd::name, op.self.dim(0), op.self_row, op.self_source);
   CHECK(!op.pack || (op.pack->rows == rows && op.pack->edges == op.col.dim(0)), "{}: a pack of another graph",
         SpmmFwd::name);
-  CHECK(!op.tiles || (op.tiles->window.dim(0) == (rows + SpmmTileViews::kRows - 1) / SpmmTileViews::kRows + 1 &&
-                      op.tiles->cell.dim(0) == op.col.dim(0) && op.tiles->window.device == op.col.device),
+  CHECK(!op.tiles ||
+            (op.tiles->window.dim(0) == (rows + SpmmTileViews::kRows - 1) / SpmmTileViews::kRows + 1 &&
+             (op.tiles->mask || op.tiles->cell.dim(0) == op.col.dim(0)) && op.tiles->window.device == op.col.device),
         "{}: tiles of another graph", SpmmFwd::name);
   CHECK(picks(op.reduce) || (!op.arg && !op.add), "{}: arg and add go with max and min", SpmmFwd::name);
   CHECK(!op.arg || !op.x_scale, "{}: SpmmBwdArg has no x_scale", SpmmFwd::name);
@@ -206,6 +217,11 @@ std::span<const Row<SpmmFwd>> SpmmFwd::rows() {
        .run = &spmm_fwd_sr},
       {.name = "pr", .numerics = "f32_lanes", .supports = &lanes_supports, .run = &spmm_fwd_pr},
       {.name = "eb_pr", .numerics = "f32_segments", .supports = &lanes_supports, .run = &spmm_fwd_eb_pr},
+      {.name = "tiles",
+       .numerics = "tiles",
+       .supports = &tiles_supports,
+       .workspace = &spmm_tiles_workspace,
+       .run = &spmm_fwd_tiles},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

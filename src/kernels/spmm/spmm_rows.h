@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/spmm/spmm.h"
 #include "kernels/spmm/spmm_long_rows.h"
+#include "kernels/spmm/spmm_tiles_code.h"
 
 namespace braid {
 
@@ -17,6 +18,10 @@ void spmm_one_row(const SpmmFwd& op, int64_t row);  // as spmm_fwd_sr does
 void spmm_fwd_sell(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_fwd_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_fwd_eb_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+int64_t spmm_tiles_workspace(const SpmmFwd& op, int threads);
+void spmm_fwd_tiles(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+// The same with other code for a window: tests run it in software.
+void spmm_tiles_with(const spmm_tiles::Code& code, Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 // On a GPU; only with BRAID_CUDA.
 void spmm_fwd_cuda_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_fwd_cuda_merge(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);

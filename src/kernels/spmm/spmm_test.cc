@@ -13,7 +13,9 @@
 #include "kernels/spmm/spmm_long_rows.h"
 #include "kernels/spmm/spmm_pack.h"
 #include "kernels/spmm/spmm_ref.h"
+#include "kernels/spmm/spmm_rows.h"
 #include "kernels/spmm/spmm_tiles.h"
+#include "sys/machine.h"
 
 namespace braid {
 namespace {
@@ -44,6 +46,16 @@ struct TestGraph {
  private:
   static constexpr int32_t kNone = 0;
 };
+
+// With NaN, so that elements that a row fails to write are found.
+void poison(TestTensor& y) { std::fill(y.bytes.begin(), y.bytes.end(), std::byte{0xff}); }
+
+// With the sources of a row in order.
+TestGraph sorted(TestGraph graph) {
+  for (size_t i = 0; i + 1 < graph.rowptr.size(); ++i)
+    std::sort(graph.col.begin() + graph.rowptr[i], graph.col.begin() + graph.rowptr[i + 1]);
+  return graph;
+}
 
 // Integers of -4 to 4 (no zeros), so that sums are exact in every order and many values tie.
 void make_integers(const MutView& v, uint64_t seed) {
@@ -155,10 +167,7 @@ TEST(Spmm, ScalesSelfAndAddedRowsAreTermsOfARow) {
 // fill.
 TEST(Spmm, TilesHoldEveryEdge) {
   for (const int64_t rows : {1, 16, 23, 40}) {
-    TestGraph graph(rows, 17, 7);
-    for (int64_t i = 0; i < rows; ++i)
-      std::sort(graph.col.begin() + graph.rowptr[static_cast<size_t>(i)],
-                graph.col.begin() + graph.rowptr[static_cast<size_t>(i) + 1]);
+    const TestGraph graph = sorted(TestGraph(rows, 17, 7));
     const SpmmTiles t = tile_spmm(graph.rowptr_view(), graph.col_view());
     ASSERT_EQ(std::ssize(t.window), (rows + 15) / 16 + 1);
     ASSERT_EQ(std::ssize(t.source), 16 * t.tiles());
@@ -185,6 +194,149 @@ TEST(Spmm, TilesHoldEveryEdge) {
     }
     EXPECT_EQ(seen, std::vector<int>(seen.size(), 1));
   }
+}
+
+// Of the masks of a CPU: a row's edges are its bits, in order.
+TEST(Spmm, MasksHoldEveryEdge) {
+  for (const int64_t rows : {1, 16, 23, 40}) {
+    const TestGraph graph = sorted(TestGraph(rows, 170, 7));
+    const SpmmTiles t = tile_spmm(graph.rowptr_view(), graph.col_view(), Device::cpu);
+    ASSERT_EQ(std::ssize(t.window), (rows + 15) / 16 + 1);
+    for (int64_t i = 0; i < rows; ++i) {
+      std::vector<int32_t> sources;
+      for (int32_t s = t.window[static_cast<size_t>(i / 16)]; s < t.window[static_cast<size_t>(i / 16) + 1]; ++s) {
+        for (int64_t c = 0; c < 32; ++c) {
+          if (t.mask[static_cast<size_t>(16 * s + i % 16)] >> c & 1)
+            sources.push_back(t.source[static_cast<size_t>(32 * s + c)]);
+        }
+      }
+      EXPECT_EQ(sources, std::vector<int32_t>(graph.col.begin() + graph.rowptr[static_cast<size_t>(i)],
+                                              graph.col.begin() + graph.rowptr[static_cast<size_t>(i) + 1]));
+    }
+  }
+}
+
+// Tiles in software, and those of this machine. Factors of 16 significant bits and FP32 sums: 5e-5 of the root mean
+// square, and exact with integers.
+TEST(Spmm, DenseTilesAgreeWithTheReference) {
+  std::vector<const spmm_tiles::Code*> codes = {&spmm_tiles::kSoftCode};
+  if (sys::machine().amx && sys::machine().avx512_bf16) codes.push_back(&spmm_tiles::kAmxCode);
+  struct Terms {
+    EdgeOp f;
+    Reduce reduce;
+    bool order, scale, own, integers;
+    DType y;
+  };
+  for (const Terms& t : {Terms{EdgeOp::copy_x, Reduce::sum, false, false, false, false, DType::f32},
+                         {EdgeOp::copy_x, Reduce::mean, false, true, false, false, DType::f32},
+                         {EdgeOp::copy_x, Reduce::sum, false, true, true, false, DType::bf16},
+                         {EdgeOp::mul, Reduce::sum, false, false, false, false, DType::f32},
+                         {EdgeOp::mul, Reduce::sum, true, true, true, false, DType::f32},
+                         {EdgeOp::mul, Reduce::mean, true, false, false, false, DType::bf16},
+                         {EdgeOp::mul, Reduce::sum, true, false, false, true, DType::f32},
+                         {EdgeOp::copy_x, Reduce::sum, false, false, false, true, DType::f32}}) {
+    for (const int64_t width : {32, 96, 160}) {
+      // One row has more distinct sources than scratch holds steps; the last window has 7 rows.
+      const TestGraph graph = sorted(TestGraph(39, 1500, 5));
+      const int64_t rows = 39;
+      TestTensor x(DType::bf16, {1500, width}, 1), scale(DType::f32, {1500}, 2, 0.3, 1),
+          edge(DType::f32, {graph.edges(), 1}, 3, 0.2, 1.5), self(DType::f32, {12}, 4), y(t.y, {rows, width}, 5);
+      if (t.integers) make_integers(x.mut(), 6), make_integers(edge.mut(), 7);
+      const SpmmTiles tiles = tile_spmm(graph.rowptr_view(), graph.col_view(), Device::cpu);
+      const SpmmTileViews views = tiles.views();
+      SpmmFwd op{.rowptr = graph.rowptr_view(),
+                 .col = graph.col_view(),
+                 .x = x.view(),
+                 .y = y.mut(),
+                 .op = t.f,
+                 .reduce = t.reduce,
+                 .tiles = &views};
+      if (t.f == EdgeOp::mul) op.edge = edge.view();
+      if (t.order) op.order = graph.order_view();
+      if (t.scale) op.x_scale = scale.view();
+      if (t.own) op.own = 0.5f;
+      if (t.own && t.reduce == Reduce::sum) op.self = self.view(), op.self_row = 20, op.self_source = 700;
+      Arena arena;
+      Ctx ctx{.arena = arena, .threads = 1};
+      run_row(ctx, op, row_named<SpmmFwd>("ref"));
+      const std::vector<double> want = to_doubles(y.view());
+      double square = 0;
+      for (const double v : want) square += v * v;
+      const double rms = std::sqrt(square / static_cast<double>(want.size()));
+      for (const spmm_tiles::Code* code : codes) {
+        poison(y);
+        std::vector<std::byte> space(static_cast<size_t>(spmm_tiles_workspace(op, 1)));
+        spmm_tiles_with(*code, ctx, op, space);
+        const std::vector<double> got = to_doubles(y.view());
+        for (size_t i = 0; i < want.size(); ++i) {
+          const double bound = t.integers ? 0 : t.y == DType::bf16 ? std::fabs(want[i]) / 128 + 1e-4 * rms : 5e-5 * rms;
+          ASSERT_LE(std::fabs(got[i] - want[i]), bound) << "width " << width << ", element " << i;
+        }
+      }
+    }
+  }
+}
+
+// A tile multiplies what has no edge by zero, which is NaN where a source is not finite: such windows are sr's.
+TEST(Spmm, DenseTilesKeepNaNToItsRows) {
+  constexpr int64_t kWidth = 64, kRows = 40;
+  const TestGraph graph = sorted(TestGraph(kRows, 60, 5));
+  TestTensor x(DType::bf16, {60, kWidth}, 1), edge(DType::f32, {graph.edges(), 1}, 3),
+      y(DType::f32, {kRows, kWidth}, 5);
+  set_element(x.mut(), 7 * kWidth + 40, NAN);
+  set_element(x.mut(), 9 * kWidth + 3, INFINITY);
+  set_element(edge.mut(), 2, 3.4e38);  // more than BF16 holds
+  const SpmmTiles tiles = tile_spmm(graph.rowptr_view(), graph.col_view(), Device::cpu);
+  const SpmmTileViews views = tiles.views();
+  const SpmmFwd op{.rowptr = graph.rowptr_view(),
+                   .col = graph.col_view(),
+                   .x = x.view(),
+                   .edge = edge.view(),
+                   .y = y.mut(),
+                   .op = EdgeOp::mul,
+                   .tiles = &views};
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 1};
+  run_row(ctx, op, row_named<SpmmFwd>("sr"));
+  const std::vector<double> want = to_doubles(y.view());
+  poison(y);
+  std::vector<std::byte> space(static_cast<size_t>(spmm_tiles_workspace(op, 1)));
+  spmm_tiles_with(spmm_tiles::kSoftCode, ctx, op, space);
+  const std::vector<double> got = to_doubles(y.view());
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_EQ(std::isfinite(got[i]), std::isfinite(want[i])) << i;
+    if (!std::isfinite(want[i])) continue;
+    ASSERT_LE(std::fabs(got[i] - want[i]), 1e-4 * (1 + std::fabs(want[i]))) << i;
+  }
+}
+
+TEST(Spmm, ThreadsShareWindowsOfTiles) {
+  if (!sys::machine().amx || !sys::machine().avx512_bf16) GTEST_SKIP() << "no BF16 tiles on this CPU";
+  constexpr int64_t kRows = 3001, kWidth = 96;
+  const TestGraph graph = sorted(TestGraph(kRows, 500, 9));
+  TestTensor x(DType::bf16, {500, kWidth}, 1), edge(DType::f32, {graph.edges(), 1}, 2),
+      y(DType::bf16, {kRows, kWidth}, 3);
+  const SpmmTiles tiles = tile_spmm(graph.rowptr_view(), graph.col_view(), Device::cpu);
+  const SpmmTileViews views = tiles.views();
+  const SpmmFwd op{.rowptr = graph.rowptr_view(),
+                   .col = graph.col_view(),
+                   .x = x.view(),
+                   .edge = edge.view(),
+                   .y = y.mut(),
+                   .op = EdgeOp::mul,
+                   .tiles = &views};
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 1};
+  ASSERT_EQ(sys::team_for(3, op.flops()), 3);
+  run_row(ctx, op, row_named<SpmmFwd>("tiles"));
+  const TestTensor one = y;
+  for (const int threads : {2, 3}) {
+    poison(y);
+    ctx.threads = threads;
+    run_row(ctx, op, row_named<SpmmFwd>("tiles"));
+    EXPECT_EQ(y.bytes, one.bytes) << threads << " threads";
+  }
+  sweep(op, 4e-2);
 }
 
 // Every tuning and a pack give the bits of the row that has neither; `sweep` compares the two rows of the class.
