@@ -46,9 +46,9 @@ BlockingTimer::BlockingTimer(const PackedProduct& p)
 
 void BlockingTimer::call(const Blocking& b) {
   const auto run = [&](const auto& op) {
-    const auto bytes = static_cast<size_t>(linear_packed_workspace(p_.c, op, p_.threads));
-    if (space_.size() < bytes) space_.resize(bytes);
-    linear_packed(p_.c, ctx_, op, space_);
+    const int64_t bytes = linear_packed_workspace(p_.c, op, p_.threads);
+    if (!space_ || space_.view().bytes() < bytes) space_ = Tensor(arena_, DType::u8, {bytes});
+    linear_packed(p_.c, ctx_, op, {space_.mut().data, static_cast<size_t>(space_.view().bytes())});
   };
   const View a = tokens_.view(), other = other_.view();
   if (p_.way == Way::fwd)
@@ -116,7 +116,7 @@ BlockingFinding search_blocking(const PackedProduct& p, const PackedLimits& limi
   order.resize(std::min<size_t>(order.size(), kFinalists));
   found.gflops = p.flops() / first[0] * 1e-9;
   for (const size_t i : order) {
-    std::vector<double> logs, apart, times;
+    std::vector<double> logs, times;
     for (int round = 0; round < std::min(kFinalRounds, std::max(3, calls_most / (4 * kFinalists))); ++round) {
       const bool swapped = round % 2 != 0;
       const double one = seconds(swapped ? tried[i] : tried[0]), other = seconds(swapped ? tried[0] : tried[i]);
@@ -124,10 +124,9 @@ BlockingFinding search_blocking(const PackedProduct& p, const PackedLimits& limi
       times.push_back(swapped ? one : other);
     }
     const double gain = median(logs);
-    apart.reserve(logs.size());
-    for (const double log : logs) apart.push_back(std::abs(log - gain));
-    if (gain < std::log(kLeastBlockingGain) || gain <= median(std::move(apart)) || gain <= std::log(found.gain))
-      continue;
+    std::ranges::sort(logs);
+    const bool agree = logs[logs.size() / 4] > 0;  // three quarters of the turns
+    if (!agree || gain < std::log(kLeastBlockingGain) || gain <= std::log(found.gain)) continue;
     found.chosen = tried[i], found.gain = std::exp(gain);
     found.gflops = p.flops() / median(std::move(times)) * 1e-9;
   }

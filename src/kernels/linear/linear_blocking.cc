@@ -1,6 +1,7 @@
 #include "kernels/linear/linear_blocking.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -15,9 +16,18 @@ using packed::Way;
 
 constexpr int64_t kTaskBytes = int64_t{1280} << 10;  // of a depth block of w in panels, unless the grain needs more
 constexpr int64_t kColsMax = 384, kRowsLeast = 128;  // of a default task
-constexpr int64_t kSumRows = 512;                    // of a task whose sums wait for the next depth block
-constexpr int64_t kTasksAThread = 4;
-constexpr int64_t kGradRows = 256, kGradCols = 768;  // of dw in one task, at most
+constexpr int64_t kGradCols = 768;                   // of dw in one task, at most
+
+// On tiles, whose operands arrive more slowly than they are multiplied, larger tasks gain 1.1 times on several products
+// (bench/results/alcop-cpu.csv: 2 MiB of L2).
+struct DefaultSizes {
+  int64_t sum_rows = 512;      // of a task whose sums wait for the next depth block
+  int64_t grad_rows = 256;     // of dw in one task, at most
+  int64_t tasks_a_thread = 4;  // so that threads end at about the same time
+  explicit DefaultSizes(const PackedProduct& p) {
+    if (p.c == packed::Class::bf16_tile) sum_rows = 1024, grad_rows = 1024, tasks_a_thread = p.threads == 1 ? 1 : 4;
+  }
+};
 
 int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
@@ -25,8 +35,9 @@ double real(int64_t n) { return static_cast<double>(n); }
 
 // The grid that reads least: packing w costs about three times as much as reading panels of x.
 Blocking default_of_tokens(const PackedProduct& p) {
+  const DefaultSizes sizes(p);
   const int64_t tokens = std::clamp<int64_t>(p.tokens, 1, kPackedTokens), block = packed::block_depth(p.depth());
-  const int64_t rows_max = block < p.depth() ? kSumRows : kPackedTokens, grain = packed::kColGrain;
+  const int64_t rows_max = block < p.depth() ? sizes.sum_rows : kPackedTokens, grain = packed::kColGrain;
   const int64_t value_bytes = packed::kernel_of(p.c).value_bytes;
   const int64_t cols_max = std::clamp(kTaskBytes / (block * value_bytes) / grain * grain, grain, kColsMax);
   Blocking best{.depth = packed::kDepthMax};
@@ -34,23 +45,23 @@ Blocking default_of_tokens(const PackedProduct& p) {
   for (int64_t parts = 1; best.rows == 0 || tokens / parts >= kRowsLeast; parts *= 2) {
     const int64_t rows = round_up(ceil_div(tokens, parts), packed::kRowGrain);
     const int64_t row_tasks = ceil_div(tokens, rows),
-                  want = std::max<int64_t>(1, kTasksAThread * p.threads / row_tasks);
+                  want = std::max<int64_t>(1, sizes.tasks_a_thread * p.threads / row_tasks);
     const int64_t cols = std::clamp(round_up(ceil_div(p.cols(), want), grain), grain, cols_max);
     const int64_t col_tasks = ceil_div(p.cols(), cols);
-    const double idle = col_tasks * row_tasks < 2 * p.threads ? 1e12 : 0;
+    const double idle = sizes.tasks_a_thread > 1 && col_tasks * row_tasks < 2 * p.threads ? 1e12 : 0;
     const double cost = real(tokens * col_tasks) + 3.0 * real(p.cols() * row_tasks) + idle;
     if (rows <= rows_max && (best.rows == 0 || cost < best_cost)) best.rows = rows, best.cols = cols, best_cost = cost;
   }
   return best;
 }
 
-// Tasks of dw of at most kGradRows by kGradCols: those with the least cost per thread, where reading a value of x and
+// Tasks of dw of at most `grad_rows` by kGradCols: those with the least cost per thread, where reading a value of x and
 // packing one of dy cost as much as this many products.
 Blocking default_of_weight(const PackedProduct& p) {
   constexpr double kReadX = 200, kPackDy = 600;
   Blocking best{.depth = packed::kernel_of(p.c).chain};
   double best_cost = 0;
-  for (int64_t r = kGradRows; r >= kGradRows / 8; r /= 2) {
+  for (int64_t r = DefaultSizes(p).grad_rows; r >= 32; r /= 2) {
     for (int64_t c = kGradCols; c >= kGradCols / 4; c /= 2) {
       const int64_t tasks = ceil_div(p.rows(), r) * ceil_div(p.cols(), c), rounds = ceil_div(tasks, p.threads);
       const double m = real(std::min(r, p.rows())), n = real(std::min(c, p.cols()));
@@ -95,7 +106,7 @@ double rate_of(double set, const PackedLimits& l) {
 }  // namespace
 
 Blocking default_blocking(const PackedProduct& p) {
-  return p.way == Way::weight ? default_of_weight(p) : default_of_tokens(p);
+  return canonical(p, p.way == Way::weight ? default_of_weight(p) : default_of_tokens(p));
 }
 
 Blocking blocking_of(const PackedProduct& p) {
@@ -178,11 +189,12 @@ double packed_seconds(const packed::Kernel& kernel, const PackedProduct& p, cons
   double l2 = part_b + panel_a <= 0.75 * l.l1_bytes ? 0 : t.panels_b / rate_of(part_b + 2 * panel_a, l);
   if (panel_a > l.l1_bytes) l2 += t.tiles * panel_a / rate_of(part_a, l);
   // What is shared comes from where the packed operand fits, once for every task across.
-  double far = share_a ? t.panels_a / rate_of(whole, l) : t.shared_written * tasks_a / rate_of(whole, l);
+  const double far = share_a ? t.panels_a / rate_of(whole, l) : t.shared_written * tasks_a / rate_of(whole, l);
   if (!share_a) l2 += t.panels_a / rate_of(part_a, l);
   const double sums = t.sums / rate_of(part_y + (share_a ? part_b : part_a + part_b), l);
-  (rate_of(part_y + part_b, l) == l.l2_gbs ? l2 : far) += sums;
-  const double product = std::max({t.flops / l.gflops + t.tiles * l.tile_ns, l1, l2, far});
+  const std::array terms = {t.flops / l.gflops + t.tiles * l.tile_ns, l1, l2, far, sums};
+  const double longest_term = *std::ranges::max_element(terms);
+  const double product = longest_term + l.exposed * (std::accumulate(terms.begin(), terms.end(), 0.0) - longest_term);
 
   const double again = share_a ? tasks_a : tasks_b;  // an operand is packed so often: from memory, then from L3
   const auto packing = [&](double read, double written, double times, double to) {
