@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "report/progress.h"
+#include "sys/check.h"
 #include "sys/env.h"
 #include "sys/profile.h"
 #include "tune/blocking.h"
@@ -60,6 +61,7 @@ BlockingTimes blocking_times(const PackedProduct& p, int rounds) {
   const double begin = seconds_now();
   t.searched = tune::search_blocking(p, limits, {}, seconds).chosen;
   t.search_seconds = seconds_now() - begin;
+  CHECK(timer.same_bits(t.searched), "{} has other bits than the default", text_of(t.searched));
   std::vector<Blocking> all = t.space;
   all.push_back(t.initial);
   std::vector<double> medians = tune::blocking_medians(all, rounds, seconds);
