@@ -21,9 +21,10 @@ constexpr int64_t kGradCols = 768;                   // of dw in one task, at mo
 // On tiles, whose operands arrive more slowly than they are multiplied, larger tasks gain 1.1 times on several products
 // (bench/results/alcop-cpu.csv: 2 MiB of L2).
 struct DefaultSizes {
-  int64_t sum_rows = 512;      // of a task whose sums wait for the next depth block
-  int64_t grad_rows = 256;     // of dw in one task, at most
-  int64_t tasks_a_thread = 4;  // so that threads end at about the same time
+  static constexpr int64_t kBalancedRows = 256;  // of a task of dw, more only where a thread has two tasks or more
+  int64_t sum_rows = 512;                        // of a task whose sums wait for the next depth block
+  int64_t grad_rows = kBalancedRows;             // of dw in one task, at most
+  int64_t tasks_a_thread = 4;                    // so that threads end at about the same time
   explicit DefaultSizes(const PackedProduct& p) {
     if (p.c == packed::Class::bf16_tile) sum_rows = 1024, grad_rows = 1024, tasks_a_thread = p.threads == 1 ? 1 : 4;
   }
@@ -64,6 +65,7 @@ Blocking default_of_weight(const PackedProduct& p) {
   for (int64_t r = DefaultSizes(p).grad_rows; r >= 32; r /= 2) {
     for (int64_t c = kGradCols; c >= kGradCols / 4; c /= 2) {
       const int64_t tasks = ceil_div(p.rows(), r) * ceil_div(p.cols(), c), rounds = ceil_div(tasks, p.threads);
+      if (r > DefaultSizes::kBalancedRows && p.threads > 1 && tasks < 2 * p.threads) continue;
       const double m = real(std::min(r, p.rows())), n = real(std::min(c, p.cols()));
       const double cost = real(rounds) * (m * n + kReadX * n + kPackDy * m);
       if (best.rows == 0 || cost < best_cost) best.rows = r, best.cols = c, best_cost = cost;
