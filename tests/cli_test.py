@@ -487,6 +487,28 @@ class Refusals(Case):
         for words in (("bench", "--list"), ("run", TINY, "--ids", 1, "-n", 1)):
             self.refused(*words, says=["[BRAID_OP] panel_few_rows", "got 513; expected 0 to 512"], BRAID_OP_PANEL_FEW_ROWS="513")
 
+    def test_blockings_of_training_products_are_measured_listed_and_refused(self):
+        file = os.path.join(self.new_folder(), "profile")
+        kept = "packed_f32_weight_64x7x9_t3 = 96x192x256_ahead_1024\n"
+        Path(file).write_text("# Written by braid bench --tune\n" + kept)
+        tuned = json.loads(braid("bench", TINY, "--tune", "-r", 1, "-t", 1, "--json", "--train-tokens", 40, BRAID_PROFILE=file).stdout)
+        names = [found["product"] for found in tuned["training"]]
+        self.assertTrue(names and all(re.fullmatch(r"packed_\w+_(fwd|data|weight)_64x\d+x\d+_t1", name) for name in names), names)
+        text = Path(file).read_text()
+        self.assertIn(kept, text)  # another product's
+        for found in tuned["training"]:
+            self.assertGreater(found["trials"], 0)
+            line = f'{found["product"]} = {found["chosen"]}'
+            self.assertIn("\n" + ("# " if found["chosen"] == found["default"] else "") + line, text)
+        name = names[0].upper()
+        listed = braid("bench", "--list", BRAID_PROFILE=file, **{"BRAID_OP_" + name: "64x96x32"})
+        self.assertEqual(listed.stderr, "")
+        self.assertRegex(listed.stdout, names[0] + r" +\| 64x96x32 +\| BRAID_OP")
+        self.assertRegex(listed.stdout, r"packed_f32_weight_64x7x9_t3 +\| 96x192x256_ahead_1024 +\| the profile")
+        self.refused("bench", "--list", says=["[BRAID_OP]", "has no such blocking; got 65x96x32"], **{"BRAID_OP_" + name: "65x96x32"})
+        self.refused("bench", TINY, "--train-tokens", 9, says=["[--train-tokens] is read by --tune alone"])
+        self.refused("bench", TINY, "--tune", "--train-tokens", -1, says=["--train-tokens"])
+
     def test_a_profile_of_another_machine_is_ignored_with_one_line(self):
         file = os.path.join(self.new_folder(), "profile")
         open(file, "w").close()

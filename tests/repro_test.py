@@ -335,6 +335,43 @@ class Alcop(Case):
             self.assertOneLine(braid("repro", "alcop"), "no GPU")
 
 
+class AlcopOnACpu(Case):
+    def test_regret_is_that_of_the_times(self):
+        folder = self.new_folder()
+        done = braid("repro", "alcop", "--device", "cpu", "--quick", "--rounds", 1, "--json", "--csv", folder / "a.csv", "--svg", folder / "a.svg")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.check(json.loads(done.stdout), folder / "a.csv", 2)
+        self.assertIn("slower than the best", (folder / "a.svg").read_text())
+
+    def check(self, study, table, least):
+        products = {}
+        for row in csv.DictReader(table.read_text().splitlines()):
+            products.setdefault((row["class"], row["way"], row["tokens"], row["w_rows"], row["w_cols"]), []).append(row)
+        self.assertEqual(len(products), len(study["products"]))
+        for entry in study["regret"]:
+            mine = [rows for key, rows in products.items() if key[0] == entry["class"]]
+            self.assertGreaterEqual(len(mine), least)
+            for name, order in (("grid", lambda row: 0), ("model", lambda row: float(row["modelled_us"]))):
+                for k in (1, 5, 32):
+                    tried = [min(float(r["us"]) for r in sorted(rows, key=order)[:k]) / min(float(r["us"]) for r in rows) - 1 for rows in mine]
+                    self.assertAlmostEqual(entry[name][k - 1], statistics.mean(tried), 2)
+            lost = statistics.mean(float(rows[0]["default_us"]) / min(float(r["us"]) for r in rows) - 1 for rows in mine)
+            self.assertAlmostEqual(entry["default"], lost, 3)
+            self.assertEqual(entry["random"][-1] < 0.5, True)
+        for product, rows in zip(study["products"], products.values()):
+            self.assertEqual(product["points"], len(rows))
+            self.assertIn(product["best"].split("_")[0], {"x".join((r["rows"], r["cols"], r["depth"])) for r in rows})
+
+    def test_the_stored_study_is_consistent(self):
+        stored = ROOT / "bench/results/alcop-cpu.json"
+        self.check(json.loads(stored.read_text()), stored.with_suffix(".csv"), 10)
+
+    def test_refusals(self):
+        for words in (["--heights", 16], ["--densities", 50], ["--times", "a.csv"]):
+            self.assertOneLine(braid("repro", "alcop", "--device", "cpu", *words), f"[{words[0]}] does nothing with --device cpu")
+        self.assertOneLine(braid("repro", "alcop", "--device", "gpu"), "cpu or cuda")
+
+
 class Eda(Case):
     DATA = ROOT / "bench/data/eda"
     STORED = ROOT / "bench/results/eda.csv"

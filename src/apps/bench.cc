@@ -23,6 +23,7 @@ struct BenchArgs {
   std::string output = "md";
   Repeats repeats;
   bool list = false, explain = false, tune = false, json = false;
+  int64_t train_tokens = 0;
   std::vector<int64_t> drafts = {};
   std::string draft_model;
   const Cli* cli = nullptr;
@@ -41,6 +42,8 @@ void check_read(const BenchArgs& o) {
   if (o.tune)
     refuse("--tune", {"list", "explain", "n-prompt", "n-gen", "n-depth", "batch", "output", "progress", "drafts",
                       "draft-model", "ctx-size", "chunk", "kv-cache-dtype", "mamba-ssm-cache-dtype"});
+  if (!o.tune && o.train_tokens != 0)
+    fail("--train-tokens", {.what = "is read by --tune alone", .hint = "--tune, or leaving it out"});
   if (o.explain) refuse("--explain", {"list", "batch", "repetitions", "progress", "drafts", "draft-model"});
 }
 
@@ -92,13 +95,14 @@ int tune(const BenchArgs& o) {
   engine::RunnerOptions options = o.model.runner_options();
   options.context = 1;
   engine::LanguageModel lm = o.model.open(options);
-  return bench_tune(lm, static_cast<int>(o.repeats.count), o.json);
+  return bench_tune(lm, static_cast<int>(o.repeats.count), o.train_tokens, o.json);
 }
 
 int bench(const BenchArgs& o) {
   check_read(o);
   if (o.list) return print_ops();
   check_range("--repetitions", o.repeats.count, 1, 1000);
+  if (o.train_tokens != 0) check_range("--train-tokens", o.train_tokens, 1, 1 << 20);
   if (o.tune) return tune(o);
   std::vector<BenchRow> rows = plan_rows(o);
   if (!o.drafts.empty() || !o.draft_model.empty()) check_drafts(o);
@@ -170,6 +174,7 @@ Action setup_bench(Cli& cli) {
   cli.option("--draft-model FOLDER", o->draft_model, "the same with the drafts of a smaller model");
   cli.flag("--list", o->list, "only print the ops, their variants and thresholds");
   cli.flag("--tune", o->tune, "only measure the thresholds, and write them as this machine's profile");
+  cli.option("--train-tokens N", o->train_tokens, "with --tune: also the blocking of training products of N tokens");
   cli.flag("--explain", o->explain, "only print the bytes and operations of one generated token, by tensor");
   cli.rare();
   o->ranks.declare(cli);

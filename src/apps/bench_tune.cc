@@ -10,6 +10,7 @@
 #include <optional>
 #include <tuple>
 
+#include "apps/bench_tune_training.h"
 #include "apps/model_args.h"
 #include "io/atomic_file.h"
 #include "report/progress.h"
@@ -112,12 +113,18 @@ std::string points_text(const tune::Finding& f) {
   return texts.empty() ? "not asked here" : fmt::format("{}", fmt::join(texts, ", "));
 }
 
-std::string profile_text(const std::string& model, const std::vector<tune::Finding>& findings,
-                         const std::vector<Units>& units) {
+// What one run measured.
+struct Measured {
+  std::vector<tune::Finding> findings{};
+  std::vector<Units> units{};
+  std::vector<tune::BlockingFinding> training{};
+};
+
+std::string profile_text(const std::string& model, const Measured& measured) {
   std::string text =
-      fmt::format("{} (docs/benchmarks.md) on {}: numbers of rows, which change the time and no bit.\nmachine = {}\n",
-                  kFirstLine, printable(model), sys::machine_line(sys::env().cpu));
-  for (const tune::Finding& f : findings) {
+      fmt::format("{} (docs/benchmarks.md) on {}: sizes that change the time and no bit.\nmachine = {}\n", kFirstLine,
+                  printable(model), sys::machine_line(sys::env().cpu));
+  for (const tune::Finding& f : measured.findings) {
     if (f.chosen == f.initial) {
       text += fmt::format("# {} = {}: the default\n", f.threshold->name, f.initial);
     } else {
@@ -125,7 +132,8 @@ std::string profile_text(const std::string& model, const std::vector<tune::Findi
                           f.initial, f.gain);
     }
   }
-  for (const Units& u : units) {
+  text += blocking_lines(measured.training);
+  for (const Units& u : measured.units) {
     for (const tune::UnitTime& t : u.times) {
       if (const double gain = gain_of(t, u.times); gain >= tune::kClassGain)
         text +=
@@ -136,12 +144,13 @@ std::string profile_text(const std::string& model, const std::vector<tune::Findi
   return text;
 }
 
-void print_json(const fs::path& path, const std::vector<tune::Finding>& findings, const std::vector<Units>& units) {
+void print_json(const fs::path& path, const Measured& measured) {
   ordered_json all = {{"profile", path.string()},
                       {"machine", sys::machine_line(sys::env().cpu)},
                       {"thresholds", ordered_json::array()},
-                      {"units", ordered_json::array()}};
-  for (const tune::Finding& f : findings) {
+                      {"units", ordered_json::array()},
+                      {"training", blocking_list(measured.training)}};
+  for (const tune::Finding& f : measured.findings) {
     ordered_json points = ordered_json::array();
     for (const tune::Point& p : f.points) points.push_back({{"rows", p.rows}, {"ratio", p.ratio}});
     all["thresholds"].push_back({{"name", f.threshold->name},
@@ -150,7 +159,7 @@ void print_json(const fs::path& path, const std::vector<tune::Finding>& findings
                                  {"gain", f.gain},
                                  {"points", points}});
   }
-  for (const Units& u : units) {
+  for (const Units& u : measured.units) {
     for (const tune::UnitTime& t : u.times)
       all["units"].push_back({{"format", u.format},
                               {"row", t.row},
@@ -162,13 +171,13 @@ void print_json(const fs::path& path, const std::vector<tune::Finding>& findings
   fmt::print("{}\n", all.dump());
 }
 
-void print_tables(const fs::path& path, const std::vector<tune::Finding>& findings, const std::vector<Units>& units) {
+void print_tables(const fs::path& path, const Measured& measured) {
   report::Table thresholds({{"threshold"},
                             {"default", Align::right},
                             {"chosen", Align::right},
                             {"gain", Align::right},
                             {"time of the way above over the one below, by rows"}});
-  for (const tune::Finding& f : findings)
+  for (const tune::Finding& f : measured.findings)
     thresholds.row({f.threshold->name, fmt::to_string(f.initial), fmt::to_string(f.chosen),
                     f.chosen == f.initial ? "-" : fmt::format("{:.2f}", f.gain), points_text(f)});
   report::Table rows({{"weights"},
@@ -177,19 +186,23 @@ void print_tables(const fs::path& path, const std::vector<tune::Finding>& findin
                       {"numerics"},
                       {"us", Align::right},
                       {"against the one taken", Align::right}});
-  for (const Units& u : units) {
+  for (const Units& u : measured.units) {
     for (const tune::UnitTime& t : u.times)
       rows.row({u.format, fmt::to_string(t.rows), t.row, t.numerics, fmt::format("{:.0f}", t.us),
                 t.taken ? "taken" : fmt::format("{:.2f}", gain_of(t, u.times))});
   }
-  const bool changed = std::ranges::any_of(findings, [](const auto& f) { return f.chosen != f.initial; });
-  fmt::print("{}\n{}\n{}written to {}; without that file the defaults hold again\n", thresholds.plain(), rows.plain(),
-             changed ? "" : "the defaults are right here; ", path.string());
+  const auto differs = [](const auto& f) { return !(f.chosen == f.initial); };
+  const bool changed =
+      std::ranges::any_of(measured.findings, differs) || std::ranges::any_of(measured.training, differs);
+  std::string training = blocking_table(measured.training);
+  if (!training.empty()) training += "\n";
+  fmt::print("{}\n{}\n{}{}written to {}; without that file the defaults hold again\n", thresholds.plain(), rows.plain(),
+             training, changed ? "" : "the defaults are right here; ", path.string());
 }
 
 }  // namespace
 
-int bench_tune(engine::LanguageModel& model, int rounds, bool json) {
+int bench_tune(engine::LanguageModel& model, int rounds, int64_t train_tokens, bool json) {
   const fs::path path = profile_to_write();
   engine::Runner& runner = model.runner();
   const Numerics& numerics = runner.options().numerics;
@@ -203,14 +216,18 @@ int bench_tune(engine::LanguageModel& model, int rounds, bool json) {
     fmt::print(stderr, "note: the machine is busy (load {:.1f}, {} cores): what is chosen may be noise\n", load,
                sys::machine().cores);
   std::optional<report::Progress> progress;
-  const std::vector<tune::Finding> findings = tune::tune(matrices, options, [&](int64_t done, int64_t total) {
-    if (!progress) progress.emplace("tuning", total);
-    progress->at(done);
-  });
-  const std::vector<Units> units = units_of(matrices, options);
+  const auto show = [&](const char* what) {
+    progress.reset();
+    return [&progress, what](int64_t done, int64_t total) {
+      if (!progress) progress.emplace(what, total);
+      progress->at(done);
+    };
+  };
+  Measured measured{.findings = tune::tune(matrices, options, show("tuning")), .units = units_of(matrices, options)};
+  if (train_tokens > 0) measured.training = tune_training(runner, train_tokens, options, show("blocking"));
   progress.reset();
-  io::write_text_file(path, profile_text(model.path().name, findings, units));
-  json ? print_json(path, findings, units) : print_tables(path, findings, units);
+  io::write_text_file(path, profile_text(model.path().name, measured));
+  json ? print_json(path, measured) : print_tables(path, measured);
   return 0;
 }
 
@@ -224,6 +241,7 @@ void print_thresholds() {
         {t.name, fmt::to_string(thresholds().*t.value), t.below, t.above, fmt::to_string(defaults.*t.value), from});
   }
   fmt::print("\n{}", table.markdown());
+  print_blockings();
 }
 
 }  // namespace braid::apps

@@ -40,6 +40,7 @@
 #include "kernels/sddmm/sddmm.h"
 #include "kernels/spmm/spmm.h"
 #include "kernels/ssd/ssd.h"
+#include "math/packed_blocking.h"
 #include "math/thresholds.h"
 #include "report/table.h"
 #include "sys/env.h"
@@ -114,6 +115,7 @@ void list_ops(OpList<Ops...>, report::Table& table) {
     for (const auto& [op, row] : *chosen) {
       const std::string& name = op;
       if (std::ranges::any_of(threshold_table(), [&](const Threshold& t) { return t.name == name; })) continue;
+      if (packed::parse_key(name)) continue;
       if (((op != Ops::name) && ...))
         fail("braid bench", {.what = "a row is named for an unknown op", .got = printable(op)});
     }

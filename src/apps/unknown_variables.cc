@@ -11,6 +11,7 @@
 
 #include "apps/bench_report.h"
 #include "apps/cli_pages.h"
+#include "math/packed_blocking.h"
 #include "math/thresholds.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
@@ -21,8 +22,19 @@ namespace {
 
 void check_profile() {
   thresholds();
+  packed::blockings();
   if (const std::string misfit = sys::profile_misfit(); !misfit.empty())
     fmt::print(stderr, "braid: ignored: {}\n", misfit);
+}
+
+// BRAID_OP_PACKED_... (math/packed_blocking.h).
+bool names_a_product(std::string_view variable) {
+  constexpr std::string_view kOp = "BRAID_OP_";
+  if (!variable.starts_with(kOp)) return false;
+  std::string name(variable.substr(kOp.size()));
+  std::ranges::transform(name, name.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return packed::parse_key(name).has_value();
 }
 
 }  // namespace
@@ -49,7 +61,7 @@ void warn_about_unknown_variables(std::vector<Page> (*pages)()) {
     }
   }
   for (const std::string& name : set) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (std::find(known.begin(), known.end(), name) != known.end() || names_a_product(name)) continue;
     const std::string near = sys::nearest(name, known);
     fmt::print(stderr, "braid: [{}] is set, but is not a variable of Braid{}\n", printable(name),
                near.empty() ? "" : "; did you mean " + near + "?");

@@ -60,9 +60,9 @@ Source from(const Source& s, int64_t i, int64_t k) {
   return part;
 }
 
-int64_t block_depth(int64_t depth) {
+int64_t block_depth(int64_t depth, int64_t most) {
   constexpr int64_t kGrain = 32;
-  const int64_t blocks = std::max<int64_t>(1, (depth + kDepthMax - 1) / kDepthMax);
+  const int64_t blocks = std::max<int64_t>(1, (depth + most - 1) / most);
   return round_up((depth + blocks - 1) / blocks, kGrain);
 }
 
@@ -93,7 +93,8 @@ void product(const Kernel& kernel, const Product& p) {
                 .depth = depth,
                 .y = p.y + m * kernel.rows * p.y_stride + n * kernel.cols,
                 .y_stride = p.y_stride,
-                .add = p.add};
+                .add = p.add,
+                .ahead = p.ahead};
   };
   Tile whole = tile_at(0, 0);
   whole.down = down, whole.across = across;

@@ -30,8 +30,8 @@ Source from(const Source& s, int64_t i, int64_t k);
 
 // The depth of a block: on tiles, 32 rows of it fill L1, and the other operand streams past them.
 inline constexpr int64_t kDepthMax = 768;
-// Equal blocks, whose number depends on the depth alone.
-int64_t block_depth(int64_t depth);
+// Equal blocks of at most that, whose number depends on the depth alone.
+int64_t block_depth(int64_t depth, int64_t most = kDepthMax);
 
 enum class Side { rows, cols };  // of y: which operand
 int64_t packed_bytes(const Kernel& kernel, Side side, int64_t n, int64_t depth);
@@ -45,6 +45,7 @@ struct Product {
   float* y = nullptr;
   int64_t y_stride = 0;
   bool add = false;
+  int64_t ahead = 0;  // Tile::ahead
 };
 void product(const Kernel& kernel, const Product& p);
 

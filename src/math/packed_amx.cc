@@ -7,6 +7,7 @@
 #define BRAID_TILE_STREAM(t, p, stride) _tile_stream_loadd(t, p, stride)
 #define BRAID_TILE_STORE(t, p, stride) _tile_stored(t, p, stride)
 #define BRAID_TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
+#define BRAID_TILE_FETCH(p) asm volatile("prefetcht0 %0" : : "m"(*(p)))
 #include "math/packed_walk-inl.h"
 #include "math/tile_config.h"
 

@@ -15,6 +15,7 @@ constexpr int kTileRows = 8, kTileVectors = 3;
 constexpr int64_t kLanes = 16;  // pairs, or floats, of one register
 
 // The tile that starts at that column; prefetches the y of the next one.
+template <bool kAhead>
 BRAID_DOT void tile(const Tile& t, int64_t column, const float* next) {
   __m512 acc[kTileRows][kTileVectors];
   const char *a = static_cast<const char*>(t.a), *b = static_cast<const char*>(t.b) + column * t.depth * 2;
@@ -35,6 +36,7 @@ BRAID_DOT void tile(const Tile& t, int64_t column, const float* next) {
     for (int n = 0; n < kTileVectors; ++n) {
       v[n] = _mm512_loadu_ps(b + n * 64);
       asm("" : "+v"(v[n]));
+      if (kAhead) asm volatile("prefetcht0 %0" : : "m"(b[n * 64 + t.ahead]));
     }
 #pragma GCC unroll 8
     for (int m = 0; m < kTileRows; ++m) {
@@ -54,18 +56,20 @@ BRAID_DOT void tile(const Tile& t, int64_t column, const float* next) {
   }
 }
 
-BRAID_DOT void tiles(const Tile& t) {
+template <bool kAhead>
+BRAID_DOT void tiles_of(const Tile& t) {
   Tile row = t;
   for (int64_t m = 0; m < t.down; ++m) {
     for (int64_t n = 0; n < t.across; ++n) {
       const bool last = n + 1 == t.across;
       const int64_t down = m + 1 < t.down ? kTileRows * t.y_stride : 0;
-      tile(row, n * kTileVectors * kLanes, row.y + (last ? down : (n + 1) * kTileVectors * kLanes));
+      tile<kAhead>(row, n * kTileVectors * kLanes, row.y + (last ? down : (n + 1) * kTileVectors * kLanes));
     }
     row.a = static_cast<const uint16_t*>(row.a) + kTileRows * t.depth;
     row.y += kTileRows * t.y_stride;
   }
 }
+void tiles(const Tile& t) { t.ahead > 0 ? tiles_of<true>(t) : tiles_of<false>(t); }
 
 // Where 16 pairs of one depth go: into one panel, or half each into two panels of 8, the second of which may be
 // missing.

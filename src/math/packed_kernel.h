@@ -25,6 +25,7 @@ struct Tile {
   bool add = false;
   int64_t down = 1, across = 1;
   bool half = false;  // only the upper half of the rows of one panel of a; needs Kernel::halves
+  int64_t ahead = 0;  // bytes beyond the values of b in use that are prefetched from L2 or L3; 0: none
 };
 
 // A panel is `width` values of i by the depth, zeros beyond the edges; its layout is the kernel's own.

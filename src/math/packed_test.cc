@@ -169,12 +169,13 @@ TEST(Packed, FastTilePanelsEqualThoseOfTheLoops) {
   }
 }
 
-// The sums of an element are one chain: neither the edge of y nor the cut of the depth changes a bit.
+// The sums of an element are one chain: neither the edge of y nor the cut of the depth changes a bit, nor what is
+// prefetched.
 TEST(Packed, EdgesAndCutsOfTheDepthChangeNoBit) {
   const int64_t n = 96, depth = 1088;
   for (const packed::Kernel& kernel : packed_kernels()) {
     const TestTensor a(DType::bf16, {n, depth}, 1), b(DType::bf16, {n, depth}, 2);
-    const auto product_of = [&](int64_t rows, int64_t cols, int64_t cut) {
+    const auto product_of = [&](int64_t rows, int64_t cols, int64_t cut, int64_t ahead = 0) {
       TestTensor y(DType::f32, {n, n}, 3);
       for (int64_t k = 0; k < depth; k += cut) {
         const int64_t part = std::min(cut, depth - k);
@@ -189,12 +190,15 @@ TEST(Packed, EdgesAndCutsOfTheDepthChangeNoBit) {
                          .depth = part,
                          .y = y.mut().as<float>(),
                          .y_stride = n,
-                         .add = true});
+                         .add = true,
+                         .ahead = ahead});
       }
       return y;
     };
     const TestTensor whole = product_of(n, n, depth);
-    for (const int64_t cut : {32, 256, 544}) EXPECT_EQ(product_of(n, n, cut).bytes, whole.bytes) << cut;
+    for (const int64_t cut : {32, 256, 544}) {
+      for (const int64_t ahead : {0, 64, 3072}) EXPECT_EQ(product_of(n, n, cut, ahead).bytes, whole.bytes) << cut;
+    }
     const TestTensor before(DType::f32, {n, n}, 3);
     for (const auto& [rows, cols] : {std::pair{45, 71}, {48, 64}, {80, 33}, {16, 96}, {3, 32}}) {
       const TestTensor part = product_of(rows, cols, depth);

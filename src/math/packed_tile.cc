@@ -14,6 +14,7 @@
 #define BRAID_TILE_STREAM(t, p, stride) soft().load(t, p, stride)
 #define BRAID_TILE_STORE(t, p, stride) soft().store(t, p, stride)
 #define BRAID_TILE_DOT(c, a, b) soft().dot_bf16(c, a, b)
+#define BRAID_TILE_FETCH(p) static_cast<void>(p)
 namespace braid::packed {
 namespace {
 

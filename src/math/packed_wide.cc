@@ -29,11 +29,13 @@ constexpr int kTileVectors = 3;
 using RowsTag = hn::CappedTag<float, kTileRows>;  // a row of a panel of a
 
 // The tile that starts at that column; prefetches the y of the next one.
+template <bool kAhead>
 void tile(const Tile& t, int64_t column, const float* next) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto *a = static_cast<const float*>(t.a), *b = static_cast<const float*>(t.b) + column * t.depth;
   float* const corner = t.y + column;
+  const int64_t ahead = t.ahead / 4;
   FloatVec acc[kTileRows][kTileVectors];
   HWY_UNROLL(8)
   for (int m = 0; m < kTileRows; ++m) {
@@ -52,6 +54,7 @@ void tile(const Tile& t, int64_t column, const float* next) {
     for (int n = 0; n < kTileVectors; ++n) {
       v[n] = hn::LoadU(d, b + n * lanes);
       asm("" : "+x"(v[n].raw));
+      if (kAhead) asm volatile("prefetcht0 %0" : : "m"(b[n * lanes + ahead]));
     }
     HWY_UNROLL(8)
     for (int m = 0; m < kTileRows; ++m) {
@@ -69,18 +72,20 @@ void tile(const Tile& t, int64_t column, const float* next) {
   }
 }
 
-void tiles(const Tile& t) {
+template <bool kAhead>
+void tiles_of(const Tile& t) {
   const auto cols = kTileVectors * static_cast<int64_t>(hn::Lanes(FloatTag()));
   Tile row = t;
   for (int64_t m = 0; m < t.down; ++m) {
     for (int64_t n = 0; n < t.across; ++n) {
       const bool last = n + 1 == t.across;
-      tile(row, n * cols, row.y + (last ? (m + 1 < t.down ? kTileRows * t.y_stride : 0) : (n + 1) * cols));
+      tile<kAhead>(row, n * cols, row.y + (last ? (m + 1 < t.down ? kTileRows * t.y_stride : 0) : (n + 1) * cols));
     }
     row.a = static_cast<const float*>(row.a) + kTileRows * t.depth;
     row.y += kTileRows * t.y_stride;
   }
 }
+void tiles(const Tile& t) { t.ahead > 0 ? tiles_of<true>(t) : tiles_of<false>(t); }
 
 // As a product uses it: rounded to BF16 or unchanged.
 template <bool kRound, class Tag>

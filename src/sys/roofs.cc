@@ -2,6 +2,7 @@
 
 #include <cpuid.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -172,6 +173,46 @@ ReadRate::~ReadRate() { munmap(data_, kBytes + kAhead); }
 double ReadRate::measure(int threads, double seconds) const {
   threads = std::min(threads, machine().cores);
   return std::max(read_rate(data_, threads, 0, seconds), read_rate(data_, threads, kAhead, seconds)) / 1e9;
+}
+
+double ReadRate::measure_part(int64_t bytes) const {
+  constexpr double kSeconds = 0.025;
+  bytes = std::min(bytes, kBytes);
+  const int64_t times = std::max<int64_t>(1, kChunk / bytes);
+  double best = 0;
+  for (const double begin = now(); now() < begin + kSeconds;) {
+    const double start = now();
+    for (int64_t i = 0; i < times; ++i) {
+      volatile float keep = HWY_DYNAMIC_DISPATCH(read_stream)(data_, bytes, 0);
+      static_cast<void>(keep);
+    }
+    best = std::max(best, static_cast<double>(times * bytes) / (now() - start));
+  }
+  return best / 1e9;
+}
+
+Caches caches() {
+  Caches c;
+  const auto take = [](int name, int64_t& bytes) {
+    if (const long size = sysconf(name); size > 0) bytes = size;
+  };
+  take(_SC_LEVEL1_DCACHE_SIZE, c.l1_bytes);
+  take(_SC_LEVEL2_CACHE_SIZE, c.l2_bytes);
+  take(_SC_LEVEL3_CACHE_SIZE, c.l3_bytes);
+  return c;
+}
+
+const CacheRates& cache_rates() {
+  static const CacheRates measured = [] {
+    const Caches sizes = caches();
+    const ReadRate buffer;
+    const auto rate = [&](int64_t bytes) { return buffer.measure_part(bytes); };
+    return CacheRates{.l1_gbs = rate(sizes.l1_bytes / 2),
+                      .l2_gbs = rate(sizes.l2_bytes / 2),
+                      .l3_gbs = rate(8 * sizes.l2_bytes),
+                      .memory_gbs = rate(kBytes)};
+  }();
+  return measured;
 }
 
 const Roofs& roofs(int threads) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace braid::sys {
@@ -31,6 +32,9 @@ class ReadRate {
   ~ReadRate();
   // `seconds` for each of two ways to read; in less than kShortest, idle memory shows a rate it cannot sustain.
   double measure(int threads, double seconds = kLongest) const;
+  // The best rate of one thread over the first `bytes` of the buffer again and again, with plain loads; at most all of
+  // it.
+  double measure_part(int64_t bytes) const;
   // `seconds` to use before each run of that length: reading then takes at most half as long as the run.
   static double seconds_before(double run_seconds) { return std::clamp(run_seconds / 4, kShortest, kLongest); }
   static constexpr double kShortest = 0.05, kLongest = 0.2;
@@ -38,6 +42,20 @@ class ReadRate {
  private:
   std::byte* data_ = nullptr;
 };
+
+// Sizes of the caches that a core reaches, bytes: typical ones where the system names none. L3 is what all cores of its
+// die share, on a virtual machine also with others.
+struct Caches {
+  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;
+};
+Caches caches();
+
+// What one core reads in a second from each level, sequentially, with plain loads: from half of L1, half of L2, as much
+// of L3 as eight times L2, and memory. Measured in 0.1 s on first use.
+struct CacheRates {
+  double l1_gbs = 0, l2_gbs = 0, l3_gbs = 0, memory_gbs = 0;
+};
+const CacheRates& cache_rates();
 
 // Best known of this CPU class (best_known.h); zeros if unknown, or for another number of threads.
 Roofs best_known_roofs(int threads);

@@ -393,6 +393,15 @@ TEST(Machine, ClassFollowsFromTheFlags) {
   EXPECT_TRUE(!m.bf16_dot_fast || m.avx512_bf16);
 }
 
+TEST(Roofs, CachesAreNamedAndMeasured) {
+  const sys::Caches sizes = sys::caches();
+  EXPECT_GE(sizes.l1_bytes, 8 << 10);
+  EXPECT_GT(sizes.l2_bytes, sizes.l1_bytes);
+  EXPECT_GT(sizes.l3_bytes, 0);
+  const sys::CacheRates& rates = sys::cache_rates();
+  for (const double rate : {rates.l1_gbs, rates.l2_gbs, rates.l3_gbs, rates.memory_gbs}) EXPECT_GT(rate, 0);
+}
+
 TEST(Roofs, EveryUnitOfThisMachineHasOne) {
   const sys::Machine& m = sys::machine();
   const sys::Roofs& r = sys::roofs();

@@ -20,12 +20,6 @@ constexpr int64_t kWeightRows = 1024;              // of a matrix at least, if i
 // Rows of x on both sides of every default, and around what else may be chosen.
 constexpr int64_t kLadder[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const size_t n = values.size();
-  return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
 // Of the logarithms of ratios.
 Point point_of(int64_t rows, const std::vector<double>& logs) {
   const double middle = median(logs);
@@ -138,6 +132,12 @@ std::vector<std::unique_ptr<Products>> products_of(std::span<const Matrices> mod
 }
 
 }  // namespace
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t n = values.size();
+  return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
 
 Finding choose(const Threshold& threshold, int64_t initial, std::vector<Point> points) {
   Finding found{.threshold = &threshold, .points = std::move(points), .initial = initial, .chosen = initial};

@@ -16,6 +16,8 @@
 
 namespace braid::tune {
 
+double median(std::vector<double> values);
+
 // Matrices of one shape and format, which take turns, so that they come from memory as they do in a model.
 struct Matrices {
   std::vector<Weight> weights;

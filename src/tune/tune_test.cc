@@ -7,8 +7,10 @@
 #include <array>
 #include <cmath>
 
+#include "core/philox.h"
 #include "kernels/linear/linear.h"
 #include "math/test_weight.h"
+#include "tune/blocking.h"
 
 namespace braid::tune {
 namespace {
@@ -132,6 +134,52 @@ TEST(Tune, UnitsAreTheRowsThatTakeTheWeights) {
     taken += t.taken ? 1 : 0;
   }
   EXPECT_EQ(taken, 1);
+}
+
+// A machine on which one point, of those that the model ranks first, takes less than the others.
+TEST(Blockings, TheSearchFindsWhatIsFastAmongTheFirst) {
+  const PackedProduct p = training_products({768, 768}, 256, DType::f32, 1)[0];
+  const PackedLimits limits;
+  const std::vector<packed::Blocking> space = blocking_space(p);
+  const std::vector<int> order = ranked_blockings(p, space, limits);
+  const auto at = [&](size_t rank) { return space[static_cast<size_t>(order[rank])]; };
+  const size_t early = at(2) == default_blocking(p) ? 3 : 2;
+  const auto search = [&](size_t rank, double gain) {
+    const packed::Blocking fast = at(rank);
+    double drift = 1e-3;
+    return search_blocking(p, limits, {.trials = 10}, [&, fast, gain](const packed::Blocking& b) {
+      return (drift *= 1.001) / (b == fast ? gain : 1);
+    });
+  };
+  const BlockingFinding third = search(early, 1.3);
+  EXPECT_EQ(third.chosen, at(early));
+  EXPECT_NEAR(third.gain, 1.3, 0.02);
+  EXPECT_EQ(third.trials, 10);
+  EXPECT_EQ(search(early, 1.02).chosen, third.initial);            // too little
+  EXPECT_EQ(search(space.size() - 1, 1.3).chosen, third.initial);  // never tried
+}
+
+TEST(Blockings, LongProductsHaveFewerTrialsAndNoiseChoosesNothing) {
+  const PackedProduct p = training_products({768, 768}, 256, DType::f32, 1)[2];
+  int calls = 0;
+  const auto slow = [&](const packed::Blocking&) { return ++calls, 0.5; };
+  EXPECT_EQ(search_blocking(p, {}, {}, slow).trials, 3);
+  EXPECT_LT(calls, 40);
+  const BlockingFinding noisy = search_blocking(p, {}, {}, [&](const packed::Blocking&) {
+    return 1e-3 * (1 + 1e-10 * philox({.seed = 3}, static_cast<uint64_t>(++calls))[0]);
+  });
+  EXPECT_EQ(noisy.chosen, noisy.initial);
+}
+
+TEST(Blockings, EveryTrainingProductIsTimedWithTheBitsOfTheDefault) {
+  for (const DType x : {DType::f32, DType::bf16}) {
+    for (const PackedProduct& p : training_products({200, 140}, 70, x, 2)) {
+      BlockingTimer timer(p);
+      const packed::Blocking b{.rows = 32, .cols = 96, .depth = 32, .ahead = 1024};
+      EXPECT_TRUE(timer.same_bits(b));
+      EXPECT_GT(timer.seconds(b), 0);
+    }
+  }
 }
 
 }  // namespace

@@ -9,15 +9,20 @@
 
 namespace braid {
 
+namespace packed {
+struct Blocking;
+}
+
 struct LinearFwd {
   View x{};            // [T, K] F32 or BF16; its dtype names the numerics class (math/panel.h)
   Weight w{};          // [N, K] any format
   View bias{};         // [N] F32 or empty
   MutView y{};         // [T, N] F32 or BF16
   bool train = false;  // many rows, weights used for this step only: packed operands, their own class (math/packed.h)
-  CodeDots codes = CodeDots::none;         // the class allowed for quantised weights
-  bool wide_sums = false;                  // sums of F32 operands in FP64: for results that are ranked
-  const Thresholds* thresholds = nullptr;  // null: those of the process; no value changes a bit
+  CodeDots codes = CodeDots::none;             // the class allowed for quantised weights
+  bool wide_sums = false;                      // sums of F32 operands in FP64: for results that are ranked
+  const Thresholds* thresholds = nullptr;      // null: those of the process; no value changes a bit
+  const packed::Blocking* blocking = nullptr;  // of a product with `train`; null: blocking_of (linear_blocking.h)
   static constexpr const char* name = "linear_fwd";
   static constexpr auto fields() {
     return std::tuple{in("x", &LinearFwd::x, "T K"), in("w", &LinearFwd::w, "N K"),
@@ -35,6 +40,7 @@ struct LinearBwdData {
   Weight w{};         // [N, K] any format
   MutView dx{};       // [T, K] F32 or BF16
   bool wide = false;  // F32 operands, as in a forward with F32 x; an F32 weight implies it
+  const packed::Blocking* blocking = nullptr;  // as above
   static constexpr const char* name = "linear_bwd_data";
   static constexpr auto fields() {
     return std::tuple{in("dy", &LinearBwdData::dy, "T N"), in("w", &LinearBwdData::w, "N K"),
@@ -47,11 +53,12 @@ struct LinearBwdData {
 };
 
 struct LinearBwdWeight {
-  View dy{};                     // [T, N] F32 or BF16; rounded to BF16 where x is BF16
-  View x{};                      // [T, K] F32 or BF16
-  MutView dw{};                  // [N, K] F32, accumulates
-  MutView dbias{};               // [N] F32, accumulates; or empty
-  const SeqMap* seqs = nullptr;  // null: all rows are one sequence
+  View dy{};                                   // [T, N] F32 or BF16; rounded to BF16 where x is BF16
+  View x{};                                    // [T, K] F32 or BF16
+  MutView dw{};                                // [N, K] F32, accumulates
+  MutView dbias{};                             // [N] F32, accumulates; or empty
+  const SeqMap* seqs = nullptr;                // null: all rows are one sequence
+  const packed::Blocking* blocking = nullptr;  // as above
   static constexpr const char* name = "linear_bwd_weight";
   static constexpr auto fields() {
     return std::tuple{in("dy", &LinearBwdWeight::dy, "T N"), in("x", &LinearBwdWeight::x, "T K"),

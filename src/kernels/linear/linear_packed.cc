@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 
+#include "kernels/linear/linear_blocking.h"
 #include "kernels/linear/linear_rows.h"
 #include "math/packed.h"
 #include "math/packed_weight.h"
@@ -14,14 +15,8 @@ namespace {
 
 using packed::Side;
 
-constexpr int64_t kRowsMax = 2048;                   // tokens packed at a time
-constexpr int64_t kRowsChunk = 128;                  // whose sums a thread finishes before it continues
-constexpr int64_t kColGrain = 96, kColsMax = 384;    // of a task: every kernel's width divides the grain
-constexpr int64_t kTaskBytes = int64_t{1280} << 10;  // of a depth block of w in panels, unless the grain needs more
-constexpr int64_t kSumRows = 512;                    // of a task whose sums wait for the next depth block
-constexpr int64_t kTasksAThread = 4;
-// Of dw in one task, at most. Every kernel's widths divide an eighth of the rows and a quarter of the columns.
-constexpr int64_t kGradRows = 256, kGradCols = 768;
+constexpr int64_t kRowsChunk = 128;  // whose sums a thread finishes before it continues
+constexpr int64_t kBiasRows = 256;   // whose gradients are added up at a time
 
 // A class takes BF16 where the operand that selects it is BF16.
 const char* refusal_of(packed::Class c, DType names) {
@@ -37,53 +32,41 @@ struct Problem {
   int64_t tokens, cols, depth;
   View bias;
   MutView y;
+  const packed::Blocking* blocking;
 };
 Problem problem_of(const LinearFwd& op) {
-  return {packed::along(op.x), {op.w, true}, op.x.dim(0), op.w.rows, op.w.cols, op.bias, op.y};
+  return {packed::along(op.x), {op.w, true}, op.x.dim(0), op.w.rows, op.w.cols, op.bias, op.y, op.blocking};
 }
 Problem problem_of(const LinearBwdData& op) {
-  return {packed::along(op.dy), {op.w, false}, op.dy.dim(0), op.w.cols, op.w.rows, {}, op.dx};
+  return {packed::along(op.dy), {op.w, false}, op.dy.dim(0), op.w.cols, op.w.rows, {}, op.dx, op.blocking};
 }
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Tasks are blocks of y; each reads the panels of its tokens and packs its own part of w.
-struct Grid {
-  int64_t rows, cols;
-};
-
-// The grid that reads least: packing w costs about three times as much as reading panels of x.
-Grid grid_of(const packed::Kernel& kernel, int threads, const Problem& p, int64_t tokens) {
-  const int64_t block = packed::block_depth(p.depth), rows_max = block < p.depth ? kSumRows : kRowsMax;
-  const int64_t cols_max =
-      std::clamp(kTaskBytes / (block * kernel.value_bytes) / kColGrain * kColGrain, kColGrain, kColsMax);
-  Grid best{};
-  double best_cost = 0;
-  for (int64_t parts = 1; best.rows == 0 || tokens / parts >= kRowsChunk; parts *= 2) {
-    const int64_t rows = (tokens + parts * 32 - 1) / (parts * 32) * 32;
-    const int64_t row_tasks = (tokens + rows - 1) / rows,
-                  want = std::max<int64_t>(1, kTasksAThread * threads / row_tasks);
-    const int64_t cols = std::clamp((p.cols / want + kColGrain - 1) / kColGrain * kColGrain, kColGrain, cols_max);
-    const int64_t col_tasks = (p.cols + cols - 1) / cols;
-    const double idle = col_tasks * row_tasks < 2 * threads ? 1e12 : 0;
-    const double cost = static_cast<double>(tokens * col_tasks) + 3.0 * static_cast<double>(p.cols * row_tasks) + idle;
-    if (rows <= rows_max && (best.rows == 0 || cost < best_cost)) best = {rows, cols}, best_cost = cost;
-  }
-  return best;
+packed::Blocking blocking_of(packed::Class c, int threads, const Problem& p, int64_t tokens) {
+  if (p.blocking) return *p.blocking;
+  const bool fwd = p.w.along;
+  return braid::blocking_of({.c = c,
+                             .way = fwd ? packed::Way::fwd : packed::Way::data,
+                             .threads = threads,
+                             .tokens = tokens,
+                             .w_rows = fwd ? p.cols : p.depth,
+                             .w_cols = fwd ? p.depth : p.cols});
 }
 
 // The tokens of one pass in panels, and the scratch of a thread: a depth block of w in panels, where y is BF16 sums,
 // and where w is quantised its decoded values.
 struct Layout {
   packed::Whole x;
-  Grid grid;
+  packed::Blocking grid;
   int64_t w_bytes, sum_rows, sum_bytes, own_bytes;
   Layout(packed::Class c, int threads, const Problem& p, int64_t tokens) {
     x.kernel = packed::kernel_of(c);
-    x.n = std::clamp<int64_t>(tokens, 1, kRowsMax);
+    x.n = std::clamp<int64_t>(tokens, 1, kPackedTokens);
     x.depth = p.depth;
-    x.block = packed::block_depth(p.depth);
-    grid = grid_of(x.kernel, threads, p, x.n);
+    grid = blocking_of(c, threads, p, x.n);
+    x.block = packed::block_depth(p.depth, grid.depth);
     w_bytes = aligned(packed::packed_bytes(x.kernel, Side::cols, grid.cols, x.block));
     sum_rows = p.y.dtype == DType::f32 ? 0 : x.block < p.depth ? grid.rows : std::min(kRowsChunk, grid.rows);
     sum_bytes = aligned(sum_rows * grid.cols * static_cast<int64_t>(sizeof(float)));
@@ -132,7 +115,8 @@ void compute(const Layout& l, const Problem& p, const MutView& y, const Part& pa
                                    .depth = depth,
                                    .y = sums,
                                    .y_stride = stride,
-                                   .add = k > 0});
+                                   .add = k > 0,
+                                   .ahead = l.grid.ahead});
       if (k + depth == p.depth) finish_rows(p, y, rows, sums, stride);
     }
   }
@@ -140,7 +124,7 @@ void compute(const Layout& l, const Problem& p, const MutView& y, const Part& pa
 
 // `team` of the threads that the workspace is for.
 void run_packed(packed::Class c, int threads, int team, const Problem& p, std::span<std::byte> workspace) {
-  for (int64_t t = 0; t < p.tokens; t += kRowsMax) {
+  for (int64_t t = 0; t < p.tokens; t += kPackedTokens) {
     Layout l(c, threads, p, p.tokens - t);
     l.x.data = workspace.data();
     std::byte* own = workspace.data() + l.shared_bytes();
@@ -166,26 +150,51 @@ int64_t workspace_of(packed::Class c, int threads, const Problem& p) {
     const Layout l(c, threads, p, tokens);
     return l.shared_bytes() + threads * l.own_bytes;
   };
-  return std::max(bytes(p.tokens), bytes(p.tokens % kRowsMax == 0 ? p.tokens : p.tokens % kRowsMax));
+  return std::max(bytes(p.tokens), bytes(p.tokens % kPackedTokens == 0 ? p.tokens : p.tokens % kPackedTokens));
 }
+
+packed::Blocking blocking_of(packed::Class c, int threads, const LinearBwdWeight& op) {
+  if (op.blocking) return *op.blocking;
+  return braid::blocking_of({.c = c,
+                             .way = packed::Way::weight,
+                             .threads = threads,
+                             .tokens = op.x.dim(0),
+                             .w_rows = op.dw.dim(0),
+                             .w_cols = op.dw.dim(1)});
+}
+
+// A gradient and how it is cut.
+struct Gradient {
+  packed::Kernel kernel;
+  packed::Blocking grid;
+  const LinearBwdWeight& op;
+  Gradient(packed::Class c, int threads, const LinearBwdWeight& of)
+      : kernel(packed::kernel_of(c)), grid(blocking_of(c, threads, of)), op(of) {}
+  int64_t own_bytes() const {
+    return aligned(packed_bytes(kernel, Side::rows, grid.rows, std::max(kPieceTokens, grid.depth)));
+  }
+};
 
 // body(first row, rows) for the rows of one product: a piece of the token grid, or a run of them.
 template <class Body>
-void for_each_depth(const packed::Kernel& kernel, const LinearBwdWeight& op, Body&& body) {
-  for_each_run([&](auto&& piece) { for_each_piece(op.seqs, op.x.dim(0), piece); }, kernel.step, kernel.chain, body);
+void for_each_depth(const Gradient& g, Body&& body) {
+  const LinearBwdWeight& op = g.op;
+  for_each_run([&](auto&& piece) { for_each_piece(op.seqs, op.x.dim(0), piece); }, g.kernel.step, g.grid.depth, body);
 }
 
 // x of all runs in consecutive panels, and their offsets.
-int64_t pieces_bytes(const packed::Kernel& kernel, const LinearBwdWeight& op) {
+int64_t pieces_bytes(const Gradient& g) {
   int64_t bytes = 0;
-  for_each_depth(kernel, op, [&](int64_t, int64_t n) { bytes += packed_bytes(kernel, Side::cols, op.x.dim(1), n); });
+  for_each_depth(g, [&](int64_t, int64_t n) { bytes += packed_bytes(g.kernel, Side::cols, g.op.x.dim(1), n); });
   return bytes;
 }
 
-void pack_pieces(const packed::Kernel& kernel, const LinearBwdWeight& op, int64_t begin, int64_t end, std::byte* out) {
+void pack_pieces(const Gradient& g, int64_t begin, int64_t end, std::byte* out) {
+  const packed::Kernel& kernel = g.kernel;
+  const LinearBwdWeight& op = g.op;
   const int64_t depth = op.x.dim(1), first = begin * kernel.cols, last = std::min(end * kernel.cols, depth);
   const packed::Source x = packed::across(op.x);
-  for_each_depth(kernel, op, [&](int64_t t, int64_t n) {
+  for_each_depth(g, [&](int64_t t, int64_t n) {
     packed::pack(kernel, Side::cols, packed::from(x, first, t), last - first, n,
                  out + packed_bytes(kernel, Side::cols, first, n));
     out += packed_bytes(kernel, Side::cols, depth, n);
@@ -196,17 +205,21 @@ void pack_pieces(const packed::Kernel& kernel, const LinearBwdWeight& op, int64_
 void add_bias_gradient(const LinearBwdWeight& op, int64_t first, int64_t rows) {
   float* const dbias = op.dbias.as<float>() + first;
   for_each_piece(op.seqs, op.x.dim(0), [&](int64_t t, int64_t n) {
-    std::array<float, kGradRows> sums{};
-    packed::add_depths(packed::from(packed::across(op.dy), first, t), rows, n, sums.data());
-    for (int64_t i = 0; i < rows; ++i) dbias[i] += sums[static_cast<size_t>(i)];
+    for (int64_t row = 0; row < rows; row += kBiasRows) {
+      const int64_t some = std::min(kBiasRows, rows - row);
+      std::array<float, kBiasRows> sums{};
+      packed::add_depths(packed::from(packed::across(op.dy), first + row, t), some, n, sums.data());
+      for (int64_t i = 0; i < some; ++i) dbias[row + i] += sums[static_cast<size_t>(i)];
+    }
   });
 }
 
 // Rows [row, row + rows) of dw by columns [col, col + cols).
-void weight_part(const packed::Kernel& kernel, const LinearBwdWeight& op, const Part& part, const std::byte* x,
-                 std::byte* own) {
+void weight_part(const Gradient& g, const Part& part, const std::byte* x, std::byte* own) {
+  const packed::Kernel& kernel = g.kernel;
+  const LinearBwdWeight& op = g.op;
   const packed::Source dy = packed::across(op.dy);
-  for_each_depth(kernel, op, [&](int64_t t, int64_t n) {
+  for_each_depth(g, [&](int64_t t, int64_t n) {
     packed::pack(kernel, Side::rows, packed::from(dy, part.row, t), part.rows, n, own);
     packed::product(kernel, {.a = own,
                              .b = x + packed_bytes(kernel, Side::cols, part.col, n),
@@ -215,31 +228,10 @@ void weight_part(const packed::Kernel& kernel, const LinearBwdWeight& op, const 
                              .depth = n,
                              .y = op.dw.as<float>(part.row) + part.col,
                              .y_stride = op.dw.stride(0),
-                             .add = true});
+                             .add = true,
+                             .ahead = g.grid.ahead});
     x += packed_bytes(kernel, Side::cols, op.x.dim(1), n);
   });
-}
-
-// Tasks of dw of at most kGradRows by kGradCols: those with the least cost per thread, where reading a value of x and
-// packing one of dy cost as much as this many products.
-Grid grad_grid(const LinearBwdWeight& op, int threads) {
-  constexpr double kReadX = 200, kPackDy = 600;
-  const int64_t rows = op.dw.dim(0), cols = op.dw.dim(1);
-  Grid best{};
-  double best_cost = 0;
-  for (int64_t r = kGradRows; r >= kGradRows / 8; r /= 2) {
-    for (int64_t c = kGradCols; c >= kGradCols / 4; c /= 2) {
-      const int64_t tasks = ((rows + r - 1) / r) * ((cols + c - 1) / c), rounds = (tasks + threads - 1) / threads;
-      const auto m = static_cast<double>(std::min(r, rows)), n = static_cast<double>(std::min(c, cols));
-      const double cost = static_cast<double>(rounds) * (m * n + kReadX * n + kPackDy * m);
-      if (best.rows == 0 || cost < best_cost) best = {r, c}, best_cost = cost;
-    }
-  }
-  return best;
-}
-
-int64_t grad_own_bytes(const packed::Kernel& kernel) {
-  return aligned(packed_bytes(kernel, Side::rows, kGradRows, std::max(kPieceTokens, kernel.chain)));
 }
 
 }  // namespace
@@ -268,8 +260,8 @@ int64_t linear_packed_workspace(packed::Class c, const LinearBwdData& op, int th
   return workspace_of(c, threads, problem_of(op));
 }
 int64_t linear_packed_workspace(packed::Class c, const LinearBwdWeight& op, int threads) {
-  const packed::Kernel kernel = packed::kernel_of(c);
-  return aligned(pieces_bytes(kernel, op)) + threads * grad_own_bytes(kernel);
+  const Gradient g(c, threads, op);
+  return aligned(pieces_bytes(g)) + threads * g.own_bytes();
 }
 
 void linear_packed(packed::Class c, Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
@@ -279,21 +271,20 @@ void linear_packed(packed::Class c, Ctx& ctx, const LinearBwdData& op, std::span
   run_packed(c, ctx.threads, sys::team_for(ctx.threads, op.flops()), problem_of(op), workspace);
 }
 void linear_packed(packed::Class c, Ctx& ctx, const LinearBwdWeight& op, std::span<std::byte> workspace) {
-  const packed::Kernel kernel = packed::kernel_of(c);
+  const Gradient g(c, ctx.threads, op);
+  const packed::Blocking& grid = g.grid;
   std::byte* x = workspace.data();
-  std::byte* own = x + aligned(pieces_bytes(kernel, op));
+  std::byte* own = x + aligned(pieces_bytes(g));
   const int threads = sys::team_for(ctx.threads, op.flops());
-  const int64_t rows = op.dw.dim(0), cols = op.dw.dim(1);
-  const Grid grid = grad_grid(op, threads);
+  const int64_t rows = op.dw.dim(0), cols = op.dw.dim(1), panels = (cols + g.kernel.cols - 1) / g.kernel.cols;
   const int64_t row_tasks = (rows + grid.rows - 1) / grid.rows, col_tasks = (cols + grid.cols - 1) / grid.cols;
-  sys::parallel_for(threads, (cols + kernel.cols - 1) / kernel.cols, 1,
-                    [&](int64_t begin, int64_t end) { pack_pieces(kernel, op, begin, end, x); });
+  sys::parallel_for(threads, panels, 1, [&](int64_t begin, int64_t end) { pack_pieces(g, begin, end, x); });
   std::atomic<int64_t> next{0};
   sys::parallel(threads, [&](int thread, int) {
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < row_tasks * col_tasks;) {
       const int64_t row = i / col_tasks * grid.rows, col = i % col_tasks * grid.cols;
       const Part part{row, std::min(grid.rows, rows - row), col, std::min(grid.cols, cols - col)};
-      weight_part(kernel, op, part, x, own + thread * grad_own_bytes(kernel));
+      weight_part(g, part, x, own + thread * g.own_bytes());
       if (col == 0 && op.dbias) add_bias_gradient(op, row, part.rows);
     }
   });
