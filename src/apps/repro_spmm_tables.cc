@@ -95,7 +95,7 @@ int repro_spmm_tables(const std::string& folder, bool json) {
     oracle += std::log(1 / (tested[i].seconds[static_cast<size_t>(tested[i].best())] * best));
   }
   oracle = std::exp(oracle / static_cast<double>(tested.size()));
-  const std::vector<sparse::Node> tree = sparse::grow(grown_from);
+  const std::vector<sparse::Node> tree = sparse::grow(grown_from, sparse::Splits::votes);
   std::vector<int> choices;
   for (const sparse::Sample& s : tested) choices.push_back(decide(tree, s.features));
   std::vector<std::pair<std::string, sparse::Regret>> rows = {{"tree", regret_of(tested, choices)}};

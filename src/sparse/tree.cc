@@ -12,14 +12,12 @@ namespace braid::sparse {
 namespace {
 
 constexpr int kDepth = 8;
-constexpr int64_t kLeast = 10;      // samples of a leaf
+constexpr int64_t kLeast = 6;       // samples of a leaf
 constexpr double kImpossible = 10;  // the cost of a way that cannot run: a factor of e^10
 constexpr double kTie = 0.1;        // a way that much slower than the best shares nothing of a sample's vote
-constexpr double kGain = 0.003;     // a split must lower the impurity by more than this a sample
+constexpr double kGain = 0.003;     // a split must gain more than this a sample
 
-// Of a set of samples. A leaf takes the way of least cost, but splits are judged by votes: two halves that want
-// different ways are apart after a few more splits, though the cheapest way of either may be the same yet, so that
-// costs alone see no gain and stop. On the tables of DA-SpMM that is 0.84 against 0.98 of the best.
+// Of a set of samples.
 struct Tally {
   std::array<double, kWays> costs{};  // logarithms of how much slower than the best each way is, summed
   std::array<double, kWays> votes{};  // one a sample, shared among the best way and those close to it
@@ -37,8 +35,9 @@ struct Tally {
     samples += sign;
   }
   int cheapest() const { return static_cast<int>(std::min_element(costs.begin(), costs.end()) - costs.begin()); }
-  // Gini's, times samples.
-  double impurity() const {
+  // What a split lowers: the least cost, or Gini's impurity times samples.
+  double loss(Splits by) const {
+    if (by == Splits::costs) return *std::min_element(costs.begin(), costs.end());
     double squares = 0;
     for (const double v : votes) squares += v * v;
     return samples - squares / samples;
@@ -47,10 +46,10 @@ struct Tally {
 
 struct Split {
   int feature = -1;
-  double limit = 0, impurity = std::numeric_limits<double>::infinity();
+  double limit = 0, loss = std::numeric_limits<double>::infinity();
 };
 
-Split best_split(std::vector<const Sample*>& list, const Tally& all) {
+Split best_split(std::vector<const Sample*>& list, const Tally& all, Splits by) {
   Split best;
   for (int f = 0; f < static_cast<int>(std::size(kFeatures)); ++f) {
     const auto value = [f](const Sample* s) { return s->features.*kFeatures[f].value; };
@@ -62,25 +61,25 @@ Split best_split(std::vector<const Sample*>& list, const Tally& all) {
       const auto left = static_cast<int64_t>(i) + 1, right = std::ssize(list) - left;
       const double here = value(list[i]), next = value(list[i + 1]);
       if (here == next || left < kLeast || right < kLeast) continue;
-      const double impurity = below.impurity() + above.impurity();
-      if (impurity < best.impurity) best = {f, std::sqrt(std::max(here, 1e-6) * next), impurity};
+      const double loss = below.loss(by) + above.loss(by);
+      if (loss < best.loss) best = {f, std::sqrt(std::max(here, 1e-6) * next), loss};
     }
   }
   return best;
 }
 
-int grow_node(std::vector<Node>& tree, std::vector<const Sample*> list, int depth) {
+int grow_node(std::vector<Node>& tree, std::vector<const Sample*> list, int depth, Splits by) {
   Tally all;
   for (const Sample* s : list) all.add(*s, 1);
   const int at = static_cast<int>(tree.size());
   tree.push_back({.way = all.cheapest()});
   if (depth == 0 || std::ssize(list) < 2 * kLeast) return at;
-  const Split split = best_split(list, all);
-  if (split.feature < 0 || all.impurity() - split.impurity < kGain * all.samples) return at;
+  const Split split = best_split(list, all, by);
+  if (split.feature < 0 || all.loss(by) - split.loss < kGain * all.samples) return at;
   std::vector<const Sample*> sides[2];
   for (const Sample* s : list) sides[s->features.*kFeatures[split.feature].value <= split.limit ? 0 : 1].push_back(s);
-  const int below = grow_node(tree, std::move(sides[0]), depth - 1),
-            above = grow_node(tree, std::move(sides[1]), depth - 1);
+  const int below = grow_node(tree, std::move(sides[0]), depth - 1, by),
+            above = grow_node(tree, std::move(sides[1]), depth - 1, by);
   const Node &first = tree[static_cast<size_t>(below)], &second = tree[static_cast<size_t>(above)];
   if (first.feature < 0 && second.feature < 0 && first.way == second.way) {  // which side changes nothing
     const int way = first.way;
@@ -98,11 +97,11 @@ int Sample::best() const {
   return static_cast<int>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
 }
 
-std::vector<Node> grow(std::span<const Sample> samples) {
+std::vector<Node> grow(std::span<const Sample> samples, Splits by) {
   std::vector<const Sample*> list;
   for (const Sample& s : samples) list.push_back(&s);
   std::vector<Node> tree;
-  grow_node(tree, std::move(list), kDepth);
+  grow_node(tree, std::move(list), kDepth, by);
   return tree;
 }
 
