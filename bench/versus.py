@@ -4,7 +4,7 @@
     bench/versus.py train SHAPE BATCH LENGTH --python PYTHON [--dtypes bf16,f32]     PyTorch and transformers
     bench/versus.py infer MODEL --gguf FILE --llama-bench PROGRAM [--tests pp512,tg32]   llama.cpp
     bench/versus.py serve --gguf FILE --llama-server PROGRAM --tokenizer FOLDER          llama.cpp's server
-    bench/versus.py graph GRAPH --python PYTHON [--kinds gcn,gat]                        PyTorch Geometric
+    bench/versus.py graph GRAPH --python PYTHON [--dgl PYTHON] [--kinds gcn,gat]         PyTorch Geometric, DGL
 
 Prints one JSON object, or writes it to --out. Exit code 0: the figures are valid; 3: the run is void, and `void` says why.
 
@@ -23,9 +23,10 @@ train: SHAPE is a name that `braid new` knows, PYTHON has torch and transformers
 SDPA attention and, for experts, of the implementations in transformers, measured first.
 infer: MODEL is the folder that was converted to the GGUF file. --llama-bench may be repeated; the fastest build is used,
 and the result records its own description and the flags in the CMakeCache.txt of a parent folder.
-graph: training over all of a graph, a file of `braid data graph` with classes; PYTHON has torch and torch_geometric. Both
-start from weights that the peer drew, and the peer is the faster of its list of edges and torch's sparse matrix (gat: of
-edges alone). Neither adds self-loops or normalises again in a step.
+graph: training over all of a graph, a file of `braid data graph` with classes; PYTHON has torch and torch_geometric, that of
+--dgl torch and dgl. Both sides start from weights that the peer drew. PyTorch Geometric is the faster of its list of edges
+and torch's sparse matrix (gat: of edges alone), and DGL with gcn the faster of weights at nodes and at edges. None adds
+self-loops or sorts edges again in a step.
 serve: both servers load FILE; the loads and the rates that are compared are in versus_serve.py. FOLDER has the
 tokenizer.json from whose vocabulary prompts are drawn. --only takes the loads whose names match.
 """
@@ -142,9 +143,9 @@ jsonl = "log.jsonl"
 class Torch(Contender):
     """A script beside this one that reads a number of steps per line and answers with a line of JSON."""
 
-    def __init__(self, args, script, words, variant):
+    def __init__(self, python, script, words, variant):
         self.variant = variant
-        super().__init__([args.python, os.path.join(HERE, script), *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"})
+        super().__init__([python, os.path.join(HERE, script), *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"})
         self.about = self.answer()
         self.losses = self.ask(LOSS_STEPS)["losses"]
         self.let(False)
@@ -233,7 +234,7 @@ clip = 1.0"""
 
 
 def torch_of(args, folder, dtype, batches, attention, experts):
-    return Torch(args, "versus_torch.py", [folder, batches, dtype, attention, experts, args.lr],
+    return Torch(args.python, "versus_torch.py", [folder, batches, dtype, attention, experts, args.lr],
                  {"dtype": dtype, "attention": attention, "experts": experts})
 
 
@@ -325,30 +326,46 @@ weight_decay = 0.0
 clip = 0.0"""
 
 
+# script, and the layouts of a kind in which it may be fastest
+GRAPH_PEERS = {
+    "PyTorch Geometric": ("versus_pyg.py", lambda kind: ("edges",) if kind == "gat" else ("edges", "csr")),
+    "DGL": ("versus_dgl.py", lambda kind: ("nodes", "edges") if kind == "gcn" else ("nodes",)),
+}
+
+
+def fastest_graph_peer(args, library, python, init, path, kind, variants):
+    script, layouts = GRAPH_PEERS[library]
+
+    def peer_of(layout):
+        words = [path, init, kind, args.layers, args.hidden, args.heads, layout, args.lr]
+        return Torch(python, script, words, {"library": library, "kind": kind, "layout": layout})
+
+    def seconds_of(peer):
+        seconds = min(peer.turn(2))
+        variants.append(peer.variant | {"seconds": round(seconds, 4)})
+        return seconds
+
+    return fastest([functools.partial(peer_of, layout) for layout in layouts(kind)], seconds_of)
+
+
 def graph(args, void):
     out, variants = [], []
     path = os.path.abspath(args.graph)
+    pythons = {"PyTorch Geometric": args.python} | ({"DGL": args.dgl} if args.dgl else {})
     with tempfile.TemporaryDirectory(dir=args.work) as work:
-        for kind in args.kinds.split(","):
-            init = os.path.join(work, kind + ".safetensors")
-
-            def peer_of(layout, kind=kind, init=init):
-                words = [path, init, kind, args.layers, args.hidden, args.heads, layout, args.lr]
-                return Torch(args, "versus_pyg.py", words, {"kind": kind, "layout": layout})
-
-            def seconds_of(peer):
-                seconds = min(peer.turn(2))
-                variants.append(peer.variant | {"seconds": round(seconds, 4)})
-                return seconds
-
-            layouts = ("edges",) if kind == "gat" else ("edges", "csr")
-            peer = fastest([functools.partial(peer_of, layout) for layout in layouts], seconds_of)
+        for kind, (library, python) in itertools.product(args.kinds.split(","), pythons.items()):
+            run = f"{kind}-{library.replace(' ', '-')}"
+            init = os.path.join(work, run + ".safetensors")
+            peer = fastest_graph_peer(args, library, python, init, path, kind, variants)
             recipe = GRAPH_RECIPE.format(graph=path, init=init, kind=kind, layers=args.layers, hidden=args.hidden,
                                           heads=f"heads = {args.heads}" if kind == "gat" else "", lr=args.lr)
-            braid = Braid(args, recipe, kind, work)
-            name = f"{os.path.basename(path)}, {kind}, {args.layers} layers of {args.hidden}"
-            _, row = duel_of_steps(args, name, braid, peer, braid.tokens, void)
-            out.append(row | same_losses("f32", braid, peer, void))
+            braid = Braid(args, recipe, run, work)
+            name = f"{os.path.basename(path)}, {kind}, {args.layers} layers of {args.hidden}, {library}"
+            if args.losses_only:
+                out.append({"what": name, "memory_bytes": [braid.memory(), peer.memory()]} | same_losses("f32", braid, peer, void))
+            else:
+                _, row = duel_of_steps(args, name, braid, peer, braid.tokens, void)
+                out.append(row | same_losses("f32", braid, peer, void))
             for contender in (braid, peer):
                 contender.close()
     return {"comparisons": out, "peer_variants": variants}
@@ -421,6 +438,8 @@ def parsed():
     g = modes.add_parser("graph", parents=[common])
     g.add_argument("graph")
     g.add_argument("--python", required=True)
+    g.add_argument("--dgl", metavar="PYTHON", help="a Python with DGL, to be compared with, too")
+    g.add_argument("--losses-only", action="store_true", help="compare the losses and stop, without measuring speed")
     g.add_argument("--kinds", default="gcn,gat", help="of gcn, sage, gin, gat")
     g.add_argument("--layers", type=int, default=2)
     g.add_argument("--hidden", type=int, default=64)
@@ -441,7 +460,7 @@ def asked(args):
         return os.path.basename(path.rstrip("/"))
     words = {
         "train": lambda: [args.shape, args.batch, args.length, "--python", "PYTHON", "--dtypes", args.dtypes],
-        "graph": lambda: [name(args.graph), "--python", "PYTHON", "--kinds", args.kinds, "--layers", args.layers, "--hidden", args.hidden,
+        "graph": lambda: [name(args.graph), "--python", "PYTHON", *(["--dgl", "PYTHON"] if args.dgl else []), "--kinds", args.kinds, "--layers", args.layers, "--hidden", args.hidden,
                           "--heads", args.heads],
         "infer": lambda: [name(args.model), "--gguf", name(args.gguf), "--llama-bench", "PROGRAM", "--tests", args.tests,
                           *(["--activations", args.activations] if args.activations != "auto" else [])],
@@ -467,8 +486,8 @@ def source_of():
 
 def main():
     args, void = parsed(), []
-    if args.mode == "train" and args.losses_only:
-        print(json.dumps(train(args, void), indent=1))
+    if getattr(args, "losses_only", False):
+        print(json.dumps({"train": train, "graph": graph}[args.mode](args, void), indent=1))
         for reason in void:
             print(f"versus: void: {reason}", file=sys.stderr)
         return 3 if void else 0

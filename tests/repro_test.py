@@ -81,6 +81,37 @@ class Tiles(Case):
         self.assertOneLine(braid(*words, "--tune"), "[--tune] needs --dtype f32; got bf16")
 
 
+class Tables(Case):
+    """Matrices of 100 x 100 for which algorithm 2 is fastest from 16 channels on, and 0 below; 6 is 2."""
+    WIDTHS = [1, 2, 4, 8, 16, 32, 64, 128]
+
+    def folder_of(self, **more):
+        folder = self.new_folder()
+        rows = [f"{1000 + i},10000,3.5,{n},{(2, 6)[i % 2] if n >= 16 else 0}" for i in range(8) for n in self.WIDTHS]
+        speeds = [",".join("40" if k == (2 if n >= 16 else 0) else "10" for k in range(8)) + ",40" for n in self.WIDTHS]
+        texts = {"train": ["nnz,mat_size,std_row,N,tag", *rows], "test": ["nnz,mat_size,std_row,N,tag", *rows[:8]],
+                 "data": ["0,1,2,3,4,5,6,7,maxval", *speeds]} | more
+        for name, lines in texts.items():
+            (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+        return folder
+
+    def test_a_tree_is_grown_from_labels_and_judged_by_speeds(self):
+        done = braid("repro", "spmm", "--tune", "--tables", self.folder_of(), "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        got = json.loads(done.stdout)
+        self.assertEqual((got["trained_on"], got["tested_on"], got["nodes"]), (64, 8, 3))
+        self.assertAlmostEqual(got["tree"]["of_best"], 1)
+        self.assertAlmostEqual(got["always EB+SR"]["of_best"], 0.5)  # a quarter of the best at half of the points
+        self.assertAlmostEqual(got["always RB+PR"]["at_worst"], 0.25)
+
+    def test_tables_of_another_form_are_refused(self):
+        for more, said in (({"train": ["a,b"]}, "has other columns"), ({"test": ["nnz,mat_size,std_row,N,tag", "1,2,x,4,0"]}, "line 2"),
+                           ({"data": ["0,1,2,3,4,5,6,7,maxval", "1,1,1,1,1,1,1,1,1"]}, "has 1 rows"),
+                           ({"train": ["nnz,mat_size,std_row,N,tag", "1,4,1,1,8"]}, "no such tag")):
+            self.assertOneLine(braid("repro", "spmm", "--tune", "--tables", self.folder_of(**more)), said)
+        self.assertOneLine(braid("repro", "spmm", "--tables", self.folder_of()), "--tables")
+
+
 class Arms(Case):
     """Studies whose arms are compared over seeds: every one as --quick, two seeds."""
     RANKINGS = ["inside groups", "over all groups", "at random"]

@@ -33,7 +33,7 @@ using nlohmann::ordered_json;
 
 struct ReproSpmmArgs {
   std::vector<int64_t> widths = {1, 2, 4, 8, 16, 32, 64, 128};
-  std::string csv, svg, device = "cpu", dtype = "f32";
+  std::string csv, svg, device = "cpu", dtype = "f32", tables;
   int64_t rounds = 7;
   bool quick = false, tune = false, json = false;
 };
@@ -182,6 +182,11 @@ int repro_spmm(const ReproSpmmArgs& o) {
   if (o.dtype != "f32" && o.dtype != "bf16")
     fail("--dtype", {.what = "no such features", .got = printable(o.dtype), .expected = "f32 or bf16"});
   if (o.dtype != "f32" && o.tune) fail("--tune", {.what = "needs --dtype f32", .got = o.dtype});
+  if (!o.tables.empty()) {
+    if (!o.tune || !o.csv.empty())
+      fail("--tables", {.what = "goes with --tune, without --csv", .got = printable(o.tables)});
+    return repro_spmm_tables(o.tables, o.json);
+  }
   const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;
   if (o.device == "cuda") return repro_spmm_on_gpu({o.widths, o.csv, o.svg, o.rounds, dtype, o.quick, o.json});
   if (dtype == DType::bf16) return repro_spmm_on_tiles({o.widths, o.csv, o.svg, o.rounds, o.quick, o.json});
@@ -199,6 +204,7 @@ Action setup_repro_spmm(Cli& cli) {
   cli.option("--csv FILE", o->csv, "write the numbers; with --tune the samples");
   cli.option("--svg FILE", o->svg, "write a plot of the first graph; of tiles, of all graphs");
   cli.flag("--tune", o->tune, "grow the tree that chooses, and print its regret on graphs left out");
+  cli.option("--tables FOLDER", o->tables, "with --tune: grow the tree from the tables of DA-SpMM instead");
   cli.flag("--quick", o->quick, "small graphs");
   cli.flag("--json", o->json, "print one JSON object");
   return [o] { return repro_spmm(*o); };

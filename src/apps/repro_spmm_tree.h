@@ -13,5 +13,6 @@ struct TreeArgs {
   bool quick = false, json = false;
 };
 int repro_spmm_tree(const TreeArgs& args);
+int repro_spmm_tables(const std::string& folder, bool json);  // repro_spmm_tables.cc says what is in the folder
 
 }  // namespace braid::apps

@@ -27,11 +27,15 @@ std::vector<NamedGraph> sample_graphs(bool quick) {
     }
     const int64_t side = int64_t{1} << scale / 2;
     list.push_back({fmt::format("grid{}", scale), [=] { return graph::grid_graph(side, nodes / side); }});
+    if (scale > 16) list.push_back({fmt::format("strip{}", scale), [=] { return graph::grid_graph(64, nodes / 64); }});
+    if (scale < 12) continue;
+    list.push_back({fmt::format("road{}", scale), [=] { return graph::road_graph(nodes, 7); }});
+    if (scale > 16) continue;
+    list.push_back(
+        {fmt::format("stencil{}", scale), [=] { return graph::stencil_graph(std::llround(std::cbrt(nodes))); }});
+    list.push_back({fmt::format("band{}", scale), [=] { return graph::band_graph(nodes, 8); }});
     if (scale != 14) continue;
     list.push_back({"star14", [=] { return graph::star_graph(nodes); }});
-    list.push_back({"stencil14", [=] { return graph::stencil_graph(25); }});
-    list.push_back({"band14", [=] { return graph::band_graph(nodes, 8); }});
-    list.push_back({"road14", [=] { return graph::road_graph(nodes, 7); }});
     for (const double degree : {2.0, 8.0, 32.0, 128.0}) {
       for (const double spread : {0.0, 1.0, 4.0})
         list.push_back(

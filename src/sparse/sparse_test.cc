@@ -31,7 +31,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // Of width w: way 4 is best up to 8, way 1 beyond, by a factor of two.
 std::vector<Sample> two_regimes() {
   std::vector<Sample> samples;
-  for (const char* graph : {"a", "b", "c", "d"}) {
+  for (const char* graph : {"a", "b", "c", "d", "e"}) {
     for (const double width : {1, 2, 4, 8, 16, 32, 64}) {
       Sample s{.graph = graph, .features = {.mean = 5, .width = width}};
       s.seconds = {2, 1, 2, 2, 2, 2};
@@ -54,6 +54,22 @@ TEST(Tree, FindsTheLimitBetweenTwoRegimes) {
   const Regret held_out = regret_of(samples, leave_one_graph_out(samples));
   EXPECT_EQ(held_out.worst, 0);
   EXPECT_EQ(held_out.of_best, 1);
+}
+
+// One way is best only where rows are long and wide: neither condition alone gains anything.
+TEST(Tree, VotesFindTwoConditionsOfWhichOneGainsNothing) {
+  std::vector<Sample> samples;
+  for (int i = 0; i < 48; ++i) {
+    const bool is_long = i % 2 == 1, wide = i % 4 >= 2;
+    Sample s{.graph = "same", .features = {.mean = is_long ? 100.0 : 1.0, .width = wide ? 64.0 : 1.0}};
+    s.seconds = {1, 2, 9, 9, 9, 9};
+    if (is_long && wide) s.seconds = {2, 1, 9, 9, 9, 9};
+    samples.push_back(s);
+  }
+  EXPECT_EQ(grow(samples, Splits::costs).size(), 1U);
+  const std::vector<Node> tree = grow(samples, Splits::votes);
+  EXPECT_EQ(tree.size(), 5U);
+  for (const Sample& s : samples) EXPECT_EQ(decide(tree, s.features), s.best());
 }
 
 // What a graph's own times say is not known when its way is chosen.

@@ -11,62 +11,82 @@
 namespace braid::sparse {
 namespace {
 
-constexpr int kDepth = 6;
+constexpr int kDepth = 8;
 constexpr int64_t kLeast = 6;       // samples of a leaf
 constexpr double kImpossible = 10;  // the cost of a way that cannot run: a factor of e^10
-constexpr double kGain = 0.003;     // a split must save more than this a sample
+constexpr double kTie = 0.1;        // a way that much slower than the best shares nothing of a sample's vote
+constexpr double kGain = 0.003;     // a split must gain more than this a sample
 
-// Logarithms of how much slower than the best each way is, summed over samples.
-using Costs = std::array<double, kWays>;
+// Of a set of samples.
+struct Tally {
+  std::array<double, kWays> costs{};  // logarithms of how much slower than the best each way is, summed
+  std::array<double, kWays> votes{};  // one a sample, shared among the best way and those close to it
+  double samples = 0;
 
-void add_costs(Costs& sum, const Sample& s, double sign) {
-  for (int way = 0; way < kWays; ++way) {
-    const double cost = std::log1p(s.regret(way));
-    sum[static_cast<size_t>(way)] += sign * (std::isfinite(cost) ? cost : kImpossible);
+  void add(const Sample& s, double sign) {
+    std::array<double, kWays> shares{};
+    double all = 0;
+    for (size_t way = 0; way < kWays; ++way) {
+      const double cost = std::log1p(s.regret(static_cast<int>(way)));
+      costs[way] += sign * (std::isfinite(cost) ? cost : kImpossible);
+      all += shares[way] = std::max(0.0, 1 - cost / kTie);
+    }
+    for (size_t way = 0; way < kWays; ++way) votes[way] += sign * shares[way] / all;
+    samples += sign;
   }
-}
-
-int cheapest(const Costs& costs) {
-  return static_cast<int>(std::min_element(costs.begin(), costs.end()) - costs.begin());
-}
-double least(const Costs& costs) { return *std::min_element(costs.begin(), costs.end()); }
+  int cheapest() const { return static_cast<int>(std::min_element(costs.begin(), costs.end()) - costs.begin()); }
+  // What a split lowers: the least cost, or Gini's impurity times samples.
+  double loss(Splits by) const {
+    if (by == Splits::costs) return *std::min_element(costs.begin(), costs.end());
+    double squares = 0;
+    for (const double v : votes) squares += v * v;
+    return samples - squares / samples;
+  }
+};
 
 struct Split {
   int feature = -1;
-  double limit = 0, cost = std::numeric_limits<double>::infinity();
+  double limit = 0, loss = std::numeric_limits<double>::infinity();
 };
 
-Split best_split(std::vector<const Sample*>& list, const Costs& all) {
+Split best_split(std::vector<const Sample*>& list, const Tally& all, Splits by) {
   Split best;
   for (int f = 0; f < static_cast<int>(std::size(kFeatures)); ++f) {
     const auto value = [f](const Sample* s) { return s->features.*kFeatures[f].value; };
     std::stable_sort(list.begin(), list.end(), [&](const Sample* a, const Sample* b) { return value(a) < value(b); });
-    Costs below{}, above = all;
+    Tally below, above = all;
     for (size_t i = 0; i + 1 < list.size(); ++i) {
-      add_costs(below, *list[i], 1);
-      add_costs(above, *list[i], -1);
+      below.add(*list[i], 1);
+      above.add(*list[i], -1);
       const auto left = static_cast<int64_t>(i) + 1, right = std::ssize(list) - left;
       const double here = value(list[i]), next = value(list[i + 1]);
       if (here == next || left < kLeast || right < kLeast) continue;
-      const double cost = least(below) + least(above);
-      if (cost < best.cost) best = {f, std::sqrt(std::max(here, 1e-6) * next), cost};
+      const double loss = below.loss(by) + above.loss(by);
+      if (loss < best.loss) best = {f, std::sqrt(std::max(here, 1e-6) * next), loss};
     }
   }
   return best;
 }
 
-int grow_node(std::vector<Node>& tree, std::vector<const Sample*> list, int depth) {
-  Costs all{};
-  for (const Sample* s : list) add_costs(all, *s, 1);
+int grow_node(std::vector<Node>& tree, std::vector<const Sample*> list, int depth, Splits by) {
+  Tally all;
+  for (const Sample* s : list) all.add(*s, 1);
   const int at = static_cast<int>(tree.size());
-  tree.push_back({.way = cheapest(all)});
+  tree.push_back({.way = all.cheapest()});
   if (depth == 0 || std::ssize(list) < 2 * kLeast) return at;
-  const Split split = best_split(list, all);
-  if (split.feature < 0 || least(all) - split.cost < kGain * static_cast<double>(list.size())) return at;
+  const Split split = best_split(list, all, by);
+  if (split.feature < 0 || all.loss(by) - split.loss < kGain * all.samples) return at;
   std::vector<const Sample*> sides[2];
   for (const Sample* s : list) sides[s->features.*kFeatures[split.feature].value <= split.limit ? 0 : 1].push_back(s);
-  const int below = grow_node(tree, std::move(sides[0]), depth - 1),
-            above = grow_node(tree, std::move(sides[1]), depth - 1);
+  const int below = grow_node(tree, std::move(sides[0]), depth - 1, by),
+            above = grow_node(tree, std::move(sides[1]), depth - 1, by);
+  const Node &first = tree[static_cast<size_t>(below)], &second = tree[static_cast<size_t>(above)];
+  if (first.feature < 0 && second.feature < 0 && first.way == second.way) {  // which side changes nothing
+    const int way = first.way;
+    tree.resize(static_cast<size_t>(at));
+    tree.push_back({.way = way});
+    return at;
+  }
   tree[static_cast<size_t>(at)] = {.feature = split.feature, .limit = split.limit, .below = below, .above = above};
   return at;
 }
@@ -77,11 +97,11 @@ int Sample::best() const {
   return static_cast<int>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
 }
 
-std::vector<Node> grow(std::span<const Sample> samples) {
+std::vector<Node> grow(std::span<const Sample> samples, Splits by) {
   std::vector<const Sample*> list;
   for (const Sample& s : samples) list.push_back(&s);
   std::vector<Node> tree;
-  grow_node(tree, std::move(list), kDepth);
+  grow_node(tree, std::move(list), kDepth, by);
   return tree;
 }
 

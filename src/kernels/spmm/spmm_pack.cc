@@ -57,7 +57,7 @@ std::optional<SpmmPack> pack_spmm(const View& rowptr, const View& col, const Vie
   for (size_t k = static_cast<size_t>(p.long_rows); k < p.row.size(); k += SpmmPack::kLanes)
     p.slice.push_back(p.slice.back() + SpmmPack::kLanes * p.length[k]);
   const int64_t stored = p.slice.back();
-  if (stored > p.edges + p.edges / 4 + 8 * kSpmmPiece) return std::nullopt;
+  if (stored > p.edges + p.edges / 4 + SpmmPack::kLanes * kSpmmPiece) return std::nullopt;
   p.col.assign(static_cast<size_t>(stored + SpmmPack::kPast), 0);
   if (edge) p.value.assign(static_cast<size_t>(stored), 0);
   for (int64_t k = p.long_rows; k < std::ssize(p.row); ++k) {
