@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "sparse/choices.h"
+#include "sparse/condense.h"
 #include "sparse/tree.h"
+#include "sys/machine.h"
 
 namespace braid::sparse {
 namespace {
@@ -88,11 +90,33 @@ void Plan::measure(Ctx& ctx, SpmmFwd& op, Kind& kind, bool with_packs) {
   if (!packed) packs_.clear();  // as large as the graph
 }
 
+std::string Plan::take_tiles(const graph::Csr& csr) {
+  const Condensed found = condensed(csr);
+  const std::string said =
+      fmt::format("dense tiles {:.1f}% full, {:.1f} edges share a row", 100 * found.density, found.reuse);
+  if (!sys::machine().amx || !sys::machine().avx512_bf16) return said + ": not taken, this CPU has none";
+  if (found.reuse < kTilesReuse) return said + fmt::format(": not taken, {:g} would pay", kTilesReuse);
+  reuse_ = found.reuse;
+  tiles_ = tile_spmm(csr.rowptr_view(), csr.col_view(), Device::cpu);
+  tile_views_ = tiles_.views();
+  if (reuse_ < kTilesReuseOfValues)
+    return said + fmt::format(": taken where edges have no values ({:g} would pay with values)", kTilesReuseOfValues);
+  return said + ": taken";
+}
+
+const SpmmTileViews* Plan::tiles_for(SpmmFwd op) const {
+  if (reuse_ < (op.edge ? kTilesReuseOfValues : kTilesReuse)) return nullptr;
+  op.tiles = &tile_views_;
+  return spmm_tiles_refusal(op) ? nullptr : op.tiles;
+}
+
 const Way* Plan::choice(const Ctx& ctx, const SpmmFwd& op, bool constant) {
   return kind_of(ctx, op, packs(op, constant)).choice;
 }
 
 void Plan::run(Ctx& ctx, SpmmFwd op, bool constant) {
+  op.tiles = tiles_for(op);
+  if (op.tiles) return braid::run(ctx, op);
   const bool with_packs = packs(op, constant);
   Kind& kind = kind_of(ctx, op, with_packs);
   if (!kind.choice) return measure(ctx, op, kind, with_packs);

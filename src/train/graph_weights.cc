@@ -114,6 +114,10 @@ void check_graph(const Recipe& recipe) {
   const GraphRecipe& g = recipe.graph;
   if (g.task != "node" && g.sample > 0)
     fail("graph.sample", {.what = fmt::format("does not go with graph.task = {}", g.task), .expected = "node"});
+  if (g.tiles && (g.task != "node" || g.sample > 0 || !recipe.parallel.grid.empty()))
+    fail("graph.tiles", {.what = "is for steps over a whole graph on one rank", .hint = "leaving it out"});
+  if (g.tiles && recipe.dtype != "bf16")
+    fail("graph.tiles", {.what = "multiplies features in bf16", .got = "dtype = " + recipe.dtype, .expected = "bf16"});
   if (recipe.batch > 0 && g.sample == 0 && g.task == "node")
     fail("batch", {.what = "goes with graph.sample; without it a batch is the whole graph", .hint = "leaving it out"});
 }

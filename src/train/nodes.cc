@@ -23,6 +23,9 @@ Nodes::Nodes(const Recipe& recipe, int64_t classes)
     held_out_ += data_.y[i] >= 0 && !data_.train[i] ? 1 : 0;
   }
   trained_ = Epochs(std::move(trained), draws_.seed);
+  if (!recipe.graph.tiles) return;
+  data_.notes.push_back(block_.plans->in.take_tiles(block_.graph.in));
+  block_.plans->out.take_tiles(block_.graph.out);
 }
 
 void Nodes::release_graph() {

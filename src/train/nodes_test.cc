@@ -15,6 +15,7 @@
 #include "support/data.h"
 #include "support/error_of.h"
 #include "support/folder.h"
+#include "sys/machine.h"
 #include "train/trainer.h"
 
 namespace braid::train {
@@ -199,6 +200,37 @@ TEST_F(NodesTest, NeitherThreadsNorAResumptionChangeABit) {
   recipe_.graph.model = "gcn";
   recipe_.graph.heads = 1;
   EXPECT_NE(support::error_of([&] { Nodes{recipe_}; }).find("0.att_dst would be ignored"), std::string::npos);
+}
+
+// Where edges share rows of features, means run on tiles, whose last bits are others (sums of a few BF16 numbers are
+// exact in either order); elsewhere the run is the same.
+TEST_F(NodesTest, MeansOnTilesWhereTheyPay) {
+  const graph::GraphData blocks =
+      graph::block_model({.nodes = 300, .classes = 5, .features = 64, .degree = 6, .seed = 4});
+  recipe_.graph.path = (folder_ / "graph.safetensors").string();
+  recipe_.graph.model = "sage";
+  recipe_.graph.aggregate = "mean";
+  recipe_.graph.hidden = 32;
+  recipe_.dtype = "bf16";
+  recipe_.steps = 4;
+  for (const bool band : {false, true}) {
+    graph::GraphData data = blocks;
+    if (band) data.graph = graph::make_graph(graph::band_graph(300, 6));
+    graph::write_graph(recipe_.graph.path, data);
+    fs::remove_all(recipe_.out);
+    recipe_.graph.tiles = false;
+    const std::vector<double> rows = train();
+    const std::vector<float> weights = weights_;
+    fs::remove_all(recipe_.out);
+    recipe_.graph.tiles = true;
+    const std::vector<double> tiles = train(2);
+    const std::string note = Nodes(recipe_).describe().back();
+    EXPECT_NE(note.find("edges share a row"), std::string::npos) << note;
+    const bool taken = band && sys::machine().amx && sys::machine().avx512_bf16;
+    EXPECT_EQ(note.find("not taken") == std::string::npos, taken) << note;
+    EXPECT_EQ(weights_ == weights, !taken);
+    for (size_t i = 0; i < rows.size(); ++i) EXPECT_NEAR(tiles[i], rows[i], 2e-3 * rows[i]) << i;
+  }
 }
 
 TEST_F(NodesTest, AttentionIsDroppedInTrainingAlone) {
@@ -458,6 +490,9 @@ TEST_F(NodesTest, RecipesThatContradictThemselves) {
   };
   expect("has no graph.path", [](Recipe& r) { r.graph.path.clear(); });
   expect("has no out", [](Recipe& r) { r.out.clear(); });
+  expect("[graph.tiles] multiplies features in bf16; got dtype = f32", [](Recipe& r) { r.graph.tiles = true; });
+  expect("[graph.tiles] is for steps over a whole graph on one rank",
+         [](Recipe& r) { r.graph.tiles = true, r.graph.sample = 3; });
   expect("[accumulate] does not divide a graph", [](Recipe& r) { r.accumulate = 2; });
   expect("[batch] goes with graph.sample", [](Recipe& r) { r.batch = 8; });
   expect("[data.kind] does not go with", [](Recipe& r) { r.data.kind = "markov"; });

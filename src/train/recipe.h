@@ -154,6 +154,7 @@ struct GraphRecipe {
   int64_t sample = 0;  // neighbours of a node in each layer of a batch; 0: full batches
   double eps = 0, dropout = 0, attention_dropout = 0;
   std::string aggregate{};  // empty: the model's own
+  bool tiles = false;       // sums on dense tiles where that pays (sparse/plan.h)
 };
 
 struct Recipe {

@@ -107,15 +107,6 @@ const char* cuda_plain_supports(const SpmmFwd& op) {
   return sr_supports(op);
 }
 
-const char* tiles_supports(const SpmmFwd& op) {
-  if (!sys::machine().amx || !sys::machine().avx512_bf16) return "no BF16 tiles on this CPU";
-  if (!op.tiles || !op.tiles->mask) return "no tiles of the graph";
-  if (!op.x || op.x.dtype != DType::bf16) return "not BF16";
-  if (op.y.dim(1) % spmm_tiles::kGroup != 0) return "channels that do not divide by 32";
-  if (picks(op.reduce)) return "max and min";
-  return one_factor(op) ? sr_supports(op) : "other messages";
-}
-
 const char* cuda_tiles_supports(const SpmmFwd& op) {
   if (!op.tiles || !op.tiles->cell) return "no tiles of the graph";
   if (!op.x || op.x.dtype != DType::bf16) return "not BF16";
@@ -173,6 +164,15 @@ void check_spmm(const SpmmBwdArg& op) {
   CHECK(!scales || !op.dedge || op.x, "{}: dedge without x", SpmmBwdArg::name);
 }
 
+const char* spmm_tiles_refusal(const SpmmFwd& op) {
+  if (!sys::machine().amx || !sys::machine().avx512_bf16) return "no BF16 tiles on this CPU";
+  if (!op.tiles || !op.tiles->mask) return "no tiles of the graph";
+  if (!op.x || op.x.dtype != DType::bf16) return "not BF16";
+  if (op.y.dim(1) % spmm_tiles::kGroup != 0) return "channels that do not divide by 32";
+  if (picks(op.reduce)) return "max and min";
+  return one_factor(op) ? sr_supports(op) : "other messages";
+}
+
 std::span<const Row<SpmmFwd>> SpmmFwd::rows() {
   static constexpr Row<SpmmFwd> kRows[] = {
       {.name = "cuda_sr",
@@ -205,6 +205,12 @@ std::span<const Row<SpmmFwd>> SpmmFwd::rows() {
        .supports = &cusparse_supports,
        .run = kHasCuda ? &spmm_fwd_cusparse : nullptr,
        .device = Device::cuda},
+      // Before the rows of class f32: only callers that want its class have tiles.
+      {.name = "tiles",
+       .numerics = "tiles",
+       .supports = &spmm_tiles_refusal,
+       .workspace = &spmm_tiles_workspace,
+       .run = &spmm_fwd_tiles},
       {.name = "sell",
        .numerics = "f32",
        .supports = &sell_supports,
@@ -217,11 +223,6 @@ std::span<const Row<SpmmFwd>> SpmmFwd::rows() {
        .run = &spmm_fwd_sr},
       {.name = "pr", .numerics = "f32_lanes", .supports = &lanes_supports, .run = &spmm_fwd_pr},
       {.name = "eb_pr", .numerics = "f32_segments", .supports = &lanes_supports, .run = &spmm_fwd_eb_pr},
-      {.name = "tiles",
-       .numerics = "tiles",
-       .supports = &tiles_supports,
-       .workspace = &spmm_tiles_workspace,
-       .run = &spmm_fwd_tiles},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

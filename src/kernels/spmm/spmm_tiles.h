@@ -23,6 +23,10 @@ struct SpmmTileViews {
   View mask{};  // [tiles, 16] I32, the columns that each row has
 };
 
+struct SpmmFwd;
+// Why a product does not run on tiles on this CPU; null: it does.
+const char* spmm_tiles_refusal(const SpmmFwd& op);
+
 struct SpmmTiles {
   std::vector<int32_t> window{0}, source{}, begin{0}, edge{};
   std::vector<uint8_t> cell{};
