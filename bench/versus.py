@@ -252,16 +252,17 @@ def fastest_torch(args, folder, dtype, batches, found):
     return fastest([functools.partial(torch_of, args, folder, dtype, batches, *variant) for variant in variants], seconds_of)
 
 
-def same_losses(dtype, braid, peer, void):
+def same_losses(dtype, braid, peer, void, what=None):
+    what = what or dtype
     bound = LOSS_BOUNDS[dtype] * braid.losses[0]
     apart = [abs(ours - theirs) for ours, theirs in zip(braid.losses, peer.losses)]
     for step, difference in enumerate(apart, 1):
         if not difference <= bound:
-            void.append(f"{dtype}: the losses of step {step} differ by {difference:.2g}: not the same model or update")
+            void.append(f"{what}: the losses of step {step} differ by {difference:.2g}: not the same model or update")
     for side, losses in (("braid", braid.losses), ("the peer", peer.losses)):
         fallen = [before - after for before, after in zip(losses, losses[1:])]
         if not min(fallen) > bound:
-            void.append(f"{dtype}: a loss of {side} falls by only {min(fallen):.2g}: too little to compare the updates")
+            void.append(f"{what}: a loss of {side} falls by only {min(fallen):.2g}: too little to compare the updates")
     return {"losses": {"braid": braid.losses, "peer": peer.losses, "apart": apart, "bound": bound}}
 
 
@@ -362,10 +363,10 @@ def graph(args, void):
             braid = Braid(args, recipe, run, work)
             name = f"{os.path.basename(path)}, {kind}, {args.layers} layers of {args.hidden}, {library}"
             if args.losses_only:
-                out.append({"what": name, "memory_bytes": [braid.memory(), peer.memory()]} | same_losses("f32", braid, peer, void))
+                out.append({"what": name, "memory_bytes": [braid.memory(), peer.memory()]} | same_losses("f32", braid, peer, void, name))
             else:
                 _, row = duel_of_steps(args, name, braid, peer, braid.tokens, void)
-                out.append(row | same_losses("f32", braid, peer, void))
+                out.append(row | same_losses("f32", braid, peer, void, name))
             for contender in (braid, peer):
                 contender.close()
     return {"comparisons": out, "peer_variants": variants}
@@ -461,7 +462,7 @@ def asked(args):
     words = {
         "train": lambda: [args.shape, args.batch, args.length, "--python", "PYTHON", "--dtypes", args.dtypes],
         "graph": lambda: [name(args.graph), "--python", "PYTHON", *(["--dgl", "PYTHON"] if args.dgl else []), "--kinds", args.kinds, "--layers", args.layers, "--hidden", args.hidden,
-                          "--heads", args.heads],
+                          "--heads", args.heads, "--lr", args.lr],
         "infer": lambda: [name(args.model), "--gguf", name(args.gguf), "--llama-bench", "PROGRAM", "--tests", args.tests,
                           *(["--activations", args.activations] if args.activations != "auto" else [])],
         "serve": lambda: ["--gguf", name(args.gguf), "--llama-server", "PROGRAM", "--tokenizer", "FOLDER", "--activations",

@@ -72,6 +72,7 @@ BlockingTimes blocking_times(const PackedProduct& p, int rounds) {
   order.resize(std::min(order.size(), kFinalists));
   order.push_back(t.space.size());
   std::vector<Blocking> finalists;
+  finalists.reserve(order.size() + 1);
   for (const size_t i : order) finalists.push_back(all[i]);
   finalists.push_back(t.searched);
   const std::vector<double> again = tune::blocking_medians(finalists, 3 * rounds, seconds);

@@ -97,6 +97,7 @@ int repro_spmm_tables(const std::string& folder, bool json) {
   oracle = std::exp(oracle / static_cast<double>(tested.size()));
   const std::vector<sparse::Node> tree = sparse::grow(grown_from, sparse::Splits::votes);
   std::vector<int> choices;
+  choices.reserve(tested.size());
   for (const sparse::Sample& s : tested) choices.push_back(decide(tree, s.features));
   std::vector<std::pair<std::string, sparse::Regret>> rows = {{"tree", regret_of(tested, choices)}};
   for (size_t k = 0; k < kAlgorithms; ++k)

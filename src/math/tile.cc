@@ -116,6 +116,10 @@ const char* refusal(const Weight& w) {
   }
 }
 
+bool same_packing(const Weight& a, const Weight& b) {
+  return order_of(a) == order_of(b) && has_codes(a) == has_codes(b);
+}
+
 int64_t packed_row_bytes(int64_t depth) { return round_up(depth, kUnit) * static_cast<int64_t>(sizeof(Bf16)); }
 int64_t packed_bytes(int64_t rows, int64_t depth) { return std::min(rows, kRowsMax) * packed_row_bytes(depth); }
 

@@ -29,6 +29,8 @@ inline constexpr int64_t kRowsMax = 512, kStripCols = 32;
 
 const char* refusal(const Weight& w);  // null: of a format that tiles read
 
+bool same_packing(const Weight& a, const Weight& b);  // of x, for weights of one depth
+
 int64_t packed_row_bytes(int64_t depth);  // at most
 int64_t packed_bytes(int64_t rows, int64_t depth);
 // Packs rows [16 i, 16 i + 16) of x [M, K] BF16, M <= kRowsMax, for every block i of [begin, end), for weights of the

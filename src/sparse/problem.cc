@@ -54,8 +54,7 @@ SpmmFwd Problem::call(const Way& way) const {
           .y = y_.mut(),
           .op = edge_ ? EdgeOp::mul : EdgeOp::copy_x,
           .tuning = way.tuning,
-          .pack = way.packed ? &*pack_ : nullptr,
-          .tiles = tiles_ ? &tile_views_ : nullptr};
+          .pack = way.packed ? &*pack_ : nullptr};
 }
 
 std::function<void()> Problem::run(const Way& way) {
@@ -67,12 +66,15 @@ std::function<void()> Problem::run(const Way& way) {
 
 std::function<void()> Problem::run(const char* name) {
   const Row<SpmmFwd>& row = row_named<SpmmFwd>(name);
-  if (row.name == std::string_view("tiles") && !tiles_) {
+  const bool tiles = row.name == std::string_view("tiles");
+  if (tiles && !tiles_) {
     tiles_ = tile_spmm(csr_.rowptr_view(), csr_.col_view(), Device::cpu);
     tile_views_ = tiles_->views();
   }
-  if (refusal(row, call(ways()[0]), Device::cpu)) return nullptr;
-  return [this, &row] { run_row(ctx_, call(ways()[0]), row); };
+  SpmmFwd op = call(ways()[0]);
+  op.tiles = tiles ? &tile_views_ : nullptr;  // with them every way would run on tiles
+  if (refusal(row, op, Device::cpu)) return nullptr;
+  return [this, op, &row] { run_row(ctx_, op, row); };
 }
 
 std::optional<SpmmPack> Problem::packed() const {

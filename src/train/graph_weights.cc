@@ -116,6 +116,11 @@ void check_graph(const Recipe& recipe) {
     fail("graph.sample", {.what = fmt::format("does not go with graph.task = {}", g.task), .expected = "node"});
   if (g.tiles && (g.task != "node" || g.sample > 0 || !recipe.parallel.grid.empty()))
     fail("graph.tiles", {.what = "is for steps over a whole graph on one rank", .hint = "leaving it out"});
+  if (const bool sums = g.model == "gcn" || g.model == "sage" || g.model == "gin";
+      g.tiles && (!sums || g.aggregate == "max" || g.aggregate == "min"))
+    fail("graph.tiles", {.what = "is for sums and means",
+                         .got = g.aggregate.empty() ? g.model : g.aggregate,
+                         .expected = "gcn, gin, or sage with add or mean"});
   if (g.tiles && recipe.dtype != "bf16")
     fail("graph.tiles", {.what = "multiplies features in bf16", .got = "dtype = " + recipe.dtype, .expected = "bf16"});
   if (recipe.batch > 0 && g.sample == 0 && g.task == "node")
@@ -302,15 +307,17 @@ Tensor features_of(Ctx& ctx, DType products, const std::vector<float>& x, int64_
                    std::span<const int32_t> nodes) {
   const int64_t rows = nodes.empty() ? std::ssize(x) / width : std::ssize(nodes);
   const Tensor t(ctx.arena, products, {rows, width});
-  for (int64_t i = 0; i < rows; ++i) {
-    const int64_t node = nodes.empty() ? i : nodes[static_cast<size_t>(i)];
-    const float* from = &x[static_cast<size_t>(node * width)];
-    if (products == DType::bf16) {
-      std::transform(from, from + width, t.mut().as<Bf16>(i), &to_bf16);
-    } else {
-      std::copy_n(from, width, t.mut().as<float>(i));
+  sys::parallel_for(ctx.threads, rows, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t node = nodes.empty() ? i : nodes[static_cast<size_t>(i)];
+      const float* from = &x[static_cast<size_t>(node * width)];
+      if (products == DType::bf16) {
+        std::transform(from, from + width, t.mut().as<Bf16>(i), &to_bf16);
+      } else {
+        std::copy_n(from, width, t.mut().as<float>(i));
+      }
     }
-  }
+  });
   return t;
 }
 

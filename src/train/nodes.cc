@@ -24,8 +24,8 @@ Nodes::Nodes(const Recipe& recipe, int64_t classes)
   }
   trained_ = Epochs(std::move(trained), draws_.seed);
   if (!recipe.graph.tiles) return;
+  // Of forward passes alone: gradients are FP32.
   data_.notes.push_back(block_.plans->in.take_tiles(block_.graph.in));
-  block_.plans->out.take_tiles(block_.graph.out);
 }
 
 void Nodes::release_graph() {

@@ -491,6 +491,8 @@ TEST_F(NodesTest, RecipesThatContradictThemselves) {
   expect("has no graph.path", [](Recipe& r) { r.graph.path.clear(); });
   expect("has no out", [](Recipe& r) { r.out.clear(); });
   expect("[graph.tiles] multiplies features in bf16; got dtype = f32", [](Recipe& r) { r.graph.tiles = true; });
+  expect("[graph.tiles] is for sums and means; got max; expected gcn, gin, or sage with add or mean",
+         [](Recipe& r) { r.graph.tiles = true, r.graph.model = "sage", r.graph.aggregate = "max"; });
   expect("[graph.tiles] is for steps over a whole graph on one rank",
          [](Recipe& r) { r.graph.tiles = true, r.graph.sample = 3; });
   expect("[accumulate] does not divide a graph", [](Recipe& r) { r.accumulate = 2; });

@@ -72,7 +72,8 @@ void each_graph_word(G& g, Visit& visit) {
   visit("graph.dropout", g.dropout, kRate, "of the channels between layers");
   visit("graph.attention_dropout", g.attention_dropout, kRate, "gat: of the weights of attention");
   visit("graph.tiles", g.tiles,
-        "sums and means of bf16 features on dense tiles (AMX), where enough edges share a row; other last bits");
+        "forward sums and means in bf16, of 32 k channels, on dense tiles (AMX) if enough edges share a row; other "
+        "last bits");
   visit("graph.init", g.init, Choices{}, "a .safetensors file with the first weights; empty: random ones");
 }
 

@@ -138,6 +138,10 @@ const char* fwd_walk_supports(const ExpertsFwd& op) {
       if (const char* reason = tiles::refusal(w)) return reason;
     }
   }
+  // Both read one packing of the rows, which is that of the format.
+  for (size_t e = 0; e < op.gate.size(); ++e) {
+    if (!tiles::same_packing(op.gate[e], op.up[e])) return "gates in another format";
+  }
   return grouped_supports<PanelClass::bf16>(op);
 }
 int64_t fwd_walk_workspace(const ExpertsFwd& op, int threads) {

@@ -250,19 +250,23 @@ void pack_a8(const Scratch& s, const Weight& w, const std::byte* rows, int64_t f
   }
 }
 
-// The sorted rows, [T K, K of the weights] BF16, as products read them, expert by expert: once for all tasks.
+// The sorted rows, [T K, K of the weights] BF16, as the products of each expert read them: once for all tasks.
 void pack_rows(const ExpertProducts& c, const Scratch& s, std::span<const Weight> list, std::byte* rows, int threads) {
-  const Weight& w = list[0];
-  if (packed_row_bytes(c, w) == 0) return;
-  sys::parallel_for(threads, static_cast<int64_t>(list.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t e = begin; e < end; ++e) {
+  if (packed_row_bytes(c, list[0]) == 0) return;
+  const int64_t grain = c.a8 ? rows_max(c) : 16, cols = list[0].cols;
+  sys::parallel(threads, [&](int thread, int team) {
+    int64_t task = 0;
+    for (size_t e = 0; e < list.size(); ++e) {
       for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += rows_max(c)) {
         const int64_t n = std::min<int64_t>(rows_max(c), s.offsets[e + 1] - i);
-        if (c.a8) {
-          pack_a8(s, w, rows, i, n);
-        } else {
-          tiles::pack(*c.walk, part(rows, DType::bf16, w.cols, i, n, 0, w.cols), w, 0, (n + 15) / 16,
-                      s.packed + i * tiles::packed_row_bytes(w.cols));
+        for (int64_t block = 0; block * grain < n; ++block) {
+          if (task++ % team != thread) continue;
+          if (c.a8) {
+            pack_a8(s, list[e], rows, i, n);
+          } else {
+            tiles::pack(*c.walk, part(rows, DType::bf16, cols, i, n, 0, cols), list[e], block, block + 1,
+                        s.packed + i * tiles::packed_row_bytes(cols));
+          }
         }
       }
     }

@@ -13,6 +13,7 @@
 #include "kernels/experts/experts_rows.h"
 #include "math/codes_a8.h"
 #include "math/test_weight.h"
+#include "sys/machine.h"
 
 namespace braid {
 namespace {
@@ -590,6 +591,22 @@ TEST(ExpertsForward, SoftwareTilesAgreeWithTheReferenceAndSavedProductsChangeNoB
   }
 }
 
+// Gates and up products read one packing of the rows.
+TEST(Experts, TilesRefuseGatesInAnotherFormat) {
+  if (!sys::machine().amx) GTEST_SKIP() << "no tiles on this machine";
+  const auto& rows = ExpertsFwd::rows();
+  const auto row =
+      std::ranges::find_if(rows, [](const auto& r) { return std::string_view(r.name) == "grouped_tiles"; });
+  Problem p(5, 2, 3, 48, 32, DType::bf16, DType::f32, Format::bf16, true);
+  EXPECT_EQ(row->supports(p.op), nullptr);
+  const Problem other(5, 2, 3, 48, 32, DType::bf16, DType::f32, Format::f8_e4m3, true);
+  p.op.gate = other.gate.weights;
+  EXPECT_STREQ(row->supports(p.op), "gates in another format");
+  sweep(p.op, 2e-5, 0.05);
+  p.op.up = other.up.weights;
+  EXPECT_EQ(row->supports(p.op), nullptr);
+}
+
 // Prompts on software tiles, on any machine: experts of more rows than are packed together, a last block of one row and
 // a depth that ends inside of 128 values; each token alone has the same bits.
 TEST(ExpertsForward, PromptsOnSoftwareTilesAgreeWithTheReference) {
@@ -602,6 +619,11 @@ TEST(ExpertsForward, PromptsOnSoftwareTilesAgreeWithTheReference) {
   };
   for (const Format format : {Format::nvfp4, Format::f8_e4m3, Format::bf16}) {
     Problem p(290, 2, 3, 144, 304, DType::bf16, DType::f32, format, format == Format::bf16);
+    const Problem other(290, 2, 3, 144, 304, DType::bf16, DType::f32, Format::nvfp4);
+    p.up.weights[1] = other.up.weights[1];  // one expert in another format, as recipes and released folders may have
+    if (format == Format::bf16) p.gate.weights[1] = other.up.weights[0];
+    p.op.up = p.up.weights;
+    p.op.gate = p.gate.weights;
     for (size_t i = 0; i < p.experts.size(); i += 2) p.experts[i] = 0;  // 290 rows: a part of 256, one of 34
     Arena arena;
     Ctx ctx{.arena = arena};
