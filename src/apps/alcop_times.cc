@@ -146,7 +146,8 @@ AlcopStudy read_alcop_csv(const std::string& path) {
     if (number > 1) {
       add_line(study, TimesLine(where, line));
     } else if (line != kTimesHeader) {
-      fail(where, {.what = "another header", .got = printable(line), .expected = "the CSV of braid repro alcop"});
+      fail(where,
+           {.what = "another header", .got = printable(line), .expected = "a CSV of braid repro alcop --device cuda"});
     }
   }
   if (study.cases.empty()) fail(printable(path), {.what = "no times", .expected = "the CSV of braid repro alcop"});

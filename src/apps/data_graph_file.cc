@@ -12,6 +12,7 @@
 #include "graph/read_text.h"
 #include "io/npy.h"
 #include "sys/error.h"
+#include "sys/nearest.h"
 #include "sys/read.h"
 
 namespace braid::apps {
@@ -47,11 +48,16 @@ void within(const char* option, double value, double least, double most) {
          {.what = "out of range", .got = fmt::format("{}", value), .expected = fmt::format("{} to {}", least, most)});
 }
 
+void check_source(const std::string& source) {
+  const std::vector<std::string> models(std::begin(kGraphModels), std::end(kGraphModels));
+  if (std::ranges::find(models, source) != models.end() || std::filesystem::exists(source)) return;
+  fail("data graph", {.what = "no such file or kind of graph",
+                      .got = printable(source),
+                      .expected = fmt::format("a file, or {}", fmt::join(models, ", ")),
+                      .hint = sys::nearest(source, models)});
+}
+
 graph::GraphData read_graph_files(const GraphFiles& files) {
-  if (!std::filesystem::exists(files.edges))
-    fail("data graph", {.what = "no such file or kind of graph",
-                        .got = printable(files.edges),
-                        .expected = fmt::format("a file, or {}", fmt::join(kGraphModels, ", "))});
   const std::string text = sys::read_file(files.edges), where = printable(files.edges);
   const bool matrix = graph::is_matrix_market(text);
   if (matrix && files.directed)

@@ -10,6 +10,9 @@ namespace braid::apps {
 // Error unless the value of an option is in range.
 void within(const char* option, double value, double least, double most);
 
+// Error for a source that is neither a file nor a kind of graph.
+void check_source(const std::string& source);
+
 struct GraphFiles {
   std::string edges, features, classes;  // the last two may be empty
   double train = 0;                      // share of the nodes of known class
