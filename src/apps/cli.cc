@@ -141,9 +141,7 @@ std::vector<Page> all_pages() {
   const std::vector<std::string> left = state.app.remaining();
   for (const std::string& word : left) {
     if (word.size() < 2 || word[0] != '-') continue;
-    // llama.cpp's spelling of what is an argument here.
-    const bool model =
-        (word == "-m" || word == "--model") && !state.items.empty() && state.items[0].spellings[0] == "MODEL";
+    const bool model = word == "-m" && !state.items.empty() && state.items[0].spellings[0] == "MODEL";  // llama.cpp's
     const std::string near = model ? "the model as an argument" : sys::nearest(word.substr(0, word.find('=')), known);
     fail(command.name, {.what = "unknown option", .got = printable(word), .hint = near.empty() ? help : near});
   }
