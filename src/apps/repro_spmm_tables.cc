@@ -36,7 +36,7 @@ std::vector<double> numbers_of(const std::string& file, int64_t at, const std::s
     char* end = nullptr;
     numbers.push_back(std::strtod(cell.c_str(), &end));
     const bool bad = cell.empty() || (*end != 0 && *end != '\r') || !std::isfinite(numbers.back());
-    if (bad) fail(file, {.what = fmt::format("line {} is no row of numbers", at), .got = printable(line)});
+    if (bad) fail(file, {.what = fmt::format("line {} is not a row of numbers", at), .got = printable(line)});
   }
   if (numbers.size() != columns)
     fail(file,

@@ -31,8 +31,8 @@ class Plan {
   Plan(const graph::Csr& csr, Use use, double (*clock)() = steady_seconds);
   // Sums and means of BF16 features run on dense tiles (kernels/spmm/spmm_tiles.h) from now on, where this CPU has them
   // and enough edges share a row of features: kTilesReuse where edges have no values, kTilesReuseOfValues where they
-  // have, as a study found (kernels/spmm/README.md); products of other types, widths or messages as before. Says what was
-  // found and decided.
+  // have, as a study found (kernels/spmm/README.md); products of other types, widths or messages as before. Says what
+  // was found and decided.
   std::string take_tiles(const graph::Csr& csr);
   // op.tuning, op.pack and op.tiles are the plan's. `constant`: the values of op.edge will be the same in every call,
   // so that a pack may keep them; they are recognised by their address.

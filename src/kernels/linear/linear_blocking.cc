@@ -187,7 +187,7 @@ double packed_seconds(const packed::Kernel& kernel, const PackedProduct& p, cons
   const double tasks_a = real(ceil_div(p.rows(), b.rows)), tasks_b = real(ceil_div(p.cols(), b.cols));
 
   const double l1 = t.registers / l.l1_gbs;
-  // Panels of b stream past each panel of a. A panel of a that does not fit in L1 beside them is read for each of them.
+  // Panels of b stream past each panel of a. A panel of a that does not fit in L1 with them is read again for each.
   double l2 = part_b + panel_a <= 0.75 * l.l1_bytes ? 0 : t.panels_b / rate_of(part_b + 2 * panel_a, l);
   if (panel_a > l.l1_bytes) l2 += t.tiles * panel_a / rate_of(part_a, l);
   // What is shared comes from where the packed operand fits, once for every task across.
