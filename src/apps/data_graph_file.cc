@@ -58,6 +58,7 @@ void check_source(const std::string& source) {
 }
 
 graph::GraphData read_graph_files(const GraphFiles& files) {
+  check_source(files.edges);
   const std::string text = sys::read_file(files.edges), where = printable(files.edges);
   const bool matrix = graph::is_matrix_market(text);
   if (matrix && files.directed)

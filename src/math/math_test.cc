@@ -157,7 +157,6 @@ TEST(Tiles, DecodersAgreeToTheBit) {
       const auto bits = static_cast<uint8_t>(first + i);
       scales[static_cast<size_t>(i)] = (bits & 0x7f) == 0x7f ? 0 : bits;
     }
-    for (uint8_t& code : codes) code = (code & 0x7f) == 0x7f ? 1 : code;
     for (int64_t n = 16; n <= 512; n += 16) {
       const int64_t rows = n % 48 == 0 ? 3 : 1;
       const tiles::Decode d{.codes = codes.data(),

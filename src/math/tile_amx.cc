@@ -127,7 +127,10 @@ BRAID_FP16 void fp8_row(const uint8_t* codes, int64_t n, uint16_t* out) {
   for (int64_t i = 0; i < n; i += kLanes) {
     const __mmask32 some = n - i >= kLanes ? 0xffffffffu : (1u << (n - i)) - 1;
     const __m512i wide = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(some, codes + i));
-    _mm512_mask_storeu_epi16(out + i, some, times(f8_as_fp16(_mm512_slli_epi16(wide, 8)), scale));
+    const __m512i size = _mm512_and_si512(wide, _mm512_set1_epi16(0x7f)),
+                  values = times(f8_as_fp16(_mm512_slli_epi16(wide, 8)), scale);
+    const __mmask32 nan = _mm512_cmpeq_epi16_mask(size, _mm512_set1_epi16(0x7f));  // damaged files are to be seen
+    _mm512_mask_storeu_epi16(out + i, some, _mm512_mask_mov_epi16(values, nan, _mm512_set1_epi16(0x7fc0)));
   }
 }
 

@@ -66,7 +66,7 @@ void decode(const Decode& d) {
 }
 
 void fp8_row(const uint8_t* codes, int64_t n, uint16_t* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = tile_value(f8(codes[i]));
+  for (int64_t i = 0; i < n; ++i) out[i] = (codes[i] & 0x7f) == 0x7f ? uint16_t{0x7fc0} : tile_value(f8(codes[i]));
 }
 
 void pack(const Pack& p) {
