@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -110,6 +111,12 @@ void print_sparse(const PatternArgs& o, const SparseRun& run, const prune::Spars
   row(all);
   fmt::print("{}", table.plain());
   for (const std::string& misfit : r.misfits) fmt::print("stays whole: {}\n", printable(misfit));
+  const double density = share(static_cast<double>(all.kept), static_cast<double>(all.values));
+  if (std::abs(density - o.spec().density) > 0.02)
+    fmt::print(
+        "note: density {:.2f} instead of {:g}: groups of {} leave small matrices little choice; try a smaller "
+        "--block\n",
+        density, o.spec().density, o.block);
   fmt::print("\nloss {:.4f} -> {:.4f} on {} of {} tokens, before any training\n", r.parent_loss, r.child_loss,
              report::counted(r.samples, "sample"), r.tokens);
   fmt::print("{}: {} of {} parameters are zeros\n", printable(run.out),
