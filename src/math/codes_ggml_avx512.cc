@@ -7,6 +7,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "math/bf16_avx512-inl.h"
 #include "math/codes_few_avx512-inl.h"
 
 // AVX-512 BF16 is only there for AsBf16ByInstruction, which is called only if the CPU has it.
@@ -285,13 +286,7 @@ struct AsFloat {
 };
 struct AsBf16 {
   using Num = Bf16;
-  BRAID_DOT static __m256i rounded(__m512 values) {
-    const __m512i bits = _mm512_castps_si512(values);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    const __mmask16 nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);
-    return _mm256_mask_mov_epi16(_mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16)), nan, _mm256_set1_epi16(0x7fc0));
-  }
+  BRAID_DOT static __m256i rounded(__m512 values) { return as_bf16(values); }
   BRAID_DOT static void store(__m512 first, __m512 second, Bf16* out) {
     _mm512_storeu_si512(out, halves(rounded(first), rounded(second)));
   }

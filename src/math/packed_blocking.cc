@@ -84,6 +84,7 @@ std::optional<ProductKey> parse_key(std::string_view name) {
       !name.empty() || threads < 1 || threads > 1024)
     return std::nullopt;
   k.c = static_cast<Class>(*c), k.way = static_cast<Way>(*way), k.threads = static_cast<int>(threads);
+  if (k != key_of(k.c, k.way, k.threads, k.tokens, k.w_rows, k.w_cols)) return std::nullopt;  // of no product
   return k;
 }
 

@@ -64,34 +64,31 @@ class Pieces {
 // A piece of codes of NVFP4, as steps of 32 rows.
 void decode_piece(const Walk& walk, const Weight& w, const Piece& p, uint16_t* out) {
   if (p.rows < kStripCols) std::memset(out, 0, kStripCols * kChunk * sizeof(uint16_t));
-  const bool blocks = order_of(w) == Order::ggml_nvfp4;
-  walk.decode({.order = order_of(w),
-               .codes = w.codes.as<uint8_t>(p.row) + (blocks ? p.begin / 64 * 36 : p.begin / 2),
-               .scales = blocks ? nullptr : &w.scales.as<F8E4M3>(p.row)[p.begin / kNvfp4Block].bits,
-               .codes_stride = w.codes.stride(0),
-               .scales_stride = blocks ? 0 : w.scales.stride(0),
-               .rows = p.rows,
-               .values = p.values,
-               .out = out});
+  Decode d{.order = order_of(w),
+           .codes = w.codes.as<uint8_t>(p.row) + w.codes.dim(1) * p.begin / w.cols,
+           .codes_stride = w.codes.stride(0),
+           .rows = p.rows,
+           .values = p.values,
+           .out = out};
+  if (w.scales) {
+    d.scales = &w.scales.as<F8E4M3>(p.row)[p.begin / kNvfp4Block].bits;
+    d.scales_stride = w.scales.stride(0);
+  }
+  walk.decode(d);
 }
 
 // Values of a piece, rows of kChunk, with zeros up to whole steps and kStripCols rows. Prefetches the same part of the
 // strip below: one strip is read as a stream, in whatever order it is walked.
 void read_piece(const Walk& walk, const Weight& w, const Piece& p, uint16_t* out) {
-  const int64_t width = round_up(p.values, kStep);
+  const int64_t width = round_up(p.values, kStep), row_bytes = w.codes.dim(1) * size_of(w.codes.dtype);
+  const int64_t begin = row_bytes * p.begin / w.cols, end = row_bytes * (p.begin + p.values) / w.cols;
   if (p.rows < kStripCols) std::memset(out, 0, kStripCols * kChunk * sizeof(uint16_t));
   for (int64_t r = p.row; r < p.row + p.rows; ++r, out += kChunk) {
+    const std::byte* below = w.codes.data + (r + kStripCols) * w.codes.stride(0) * size_of(w.codes.dtype);
+    for (int64_t line = begin; line < end; line += 64) __builtin_prefetch(below + line);
     if (w.spec.format == Format::f8_e4m3) {
-      const auto* codes = &w.codes.as<F8E4M3>(r)[p.begin].bits;
-      for (int64_t line = 0; line < p.values; line += 64)
-        __builtin_prefetch(codes + kStripCols * w.codes.stride(0) + line);
-      walk.fp8(codes, p.values, out);
+      walk.fp8(&w.codes.as<F8E4M3>(r)[p.begin].bits, p.values, out);
     } else {
-      if (w.spec.format == Format::ggml) {
-        const int64_t row_bytes = w.codes.dim(1), last = row_bytes * (p.begin + p.values) / w.cols;
-        const uint8_t* codes = w.codes.as<uint8_t>(r) + kStripCols * w.codes.stride(0);
-        for (int64_t line = row_bytes * p.begin / w.cols; line < last; line += 64) __builtin_prefetch(codes + line);
-      }
       decode_row(w, r, p.begin, p.values, reinterpret_cast<Bf16*>(out));
     }
     std::memset(out + p.values, 0, static_cast<size_t>(width - p.values) * sizeof(uint16_t));

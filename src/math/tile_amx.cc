@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "math/bf16_avx512-inl.h"
 #include "math/tile_config.h"
 #include "math/tile_strip.h"
 #include "math/transpose-inl.h"
@@ -199,16 +200,6 @@ BRAID_AVX512 void pack(const Pack& p) {
   }
 }
 
-// Rounded to nearest, ties to even, as to_bf16 (core/dtype.h).
-BRAID_AVX512 __m256i rounded(__m512i bits) {
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-  const __m512i nan = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
-  const __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
-  const __mmask16 is_nan = _mm512_cmpgt_epi32_mask(size, _mm512_set1_epi32(0x7f800000));
-  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_mov_epi32(sum, is_nan, nan), 16));
-}
-
 // Columns [n, n + 16) of rows [m, m + 16).
 BRAID_AVX512 void result_block(const Result& r, int64_t m, int64_t n) {
   const int64_t rows = r.rows - m < 16 ? r.rows - m : 16, cols = r.cols - n < 16 ? r.cols - n : 16;
@@ -221,7 +212,7 @@ BRAID_AVX512 void result_block(const Result& r, int64_t m, int64_t n) {
   transpose(block);
   for (int64_t i = 0; i < rows; ++i) {
     if (r.bf16) {
-      _mm256_mask_storeu_epi16(r.bf16 + (m + i) * r.y_stride + n, some, rounded(block[i]));
+      _mm256_mask_storeu_epi16(r.bf16 + (m + i) * r.y_stride + n, some, as_bf16(_mm512_castsi512_ps(block[i])));
     } else {
       _mm512_mask_storeu_epi32(r.f32 + (m + i) * r.y_stride + n, some, block[i]);
     }

@@ -10,7 +10,6 @@
 #include "sparse/choices.h"
 #include "sparse/condense.h"
 #include "sparse/tree.h"
-#include "sys/machine.h"
 
 namespace braid::sparse {
 namespace {
@@ -94,7 +93,7 @@ std::string Plan::take_tiles(const graph::Csr& csr) {
   const Condensed found = condensed(csr);
   const std::string said =
       fmt::format("dense tiles {:.1f}% full, {:.1f} edges share a row", 100 * found.density, found.reuse);
-  if (!sys::machine().amx || !sys::machine().avx512_bf16) return said + ": not taken, this CPU has none";
+  if (!spmm_tiles_here()) return said + ": not taken, this CPU has none";
   if (found.reuse < kTilesReuse) return said + fmt::format(": not taken, {:g} would pay", kTilesReuse);
   reuse_ = found.reuse;
   tiles_ = tile_spmm(csr.rowptr_view(), csr.col_view(), Device::cpu);

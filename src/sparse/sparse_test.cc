@@ -117,6 +117,21 @@ TEST(Tree, TheBuiltInOneNamesPossibleWays) {
   }
 }
 
+// Once a problem has tiles, its ways still run row by row, with the bits of their class.
+TEST(Problem, WaysAreNotTiles) {
+  if (!spmm_tiles_here()) GTEST_SKIP() << "no BF16 tiles on this CPU";
+  const graph::Csr csr = graph::band_graph(500, 8);
+  Problem problem(csr, 64, {.features = DType::bf16});
+  const auto bytes_of = [&](const std::function<void()>& run) {
+    run();
+    const View y = problem.y().view();
+    return std::vector<std::byte>(y.data, y.data + y.bytes());
+  };
+  const std::vector<std::byte> before = bytes_of(problem.run(ways()[0]));
+  EXPECT_NE(bytes_of(problem.run("tiles")), before);
+  EXPECT_EQ(bytes_of(problem.run(ways()[0])), before);
+}
+
 TEST(Condense, CountsTheTilesOfWindowsOfSixteenRows) {
   // 16 rows that share 8 sources: one full tile. Then a row of 9 sources: two.
   std::vector<graph::Edge> edges;

@@ -12,10 +12,10 @@
 #include "graph/graph_write.h"
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
+#include "kernels/spmm/spmm_tiles.h"
 #include "support/data.h"
 #include "support/error_of.h"
 #include "support/folder.h"
-#include "sys/machine.h"
 #include "train/trainer.h"
 
 namespace braid::train {
@@ -226,7 +226,7 @@ TEST_F(NodesTest, MeansOnTilesWhereTheyPay) {
     const std::vector<double> tiles = train(2);
     const std::string note = Nodes(recipe_).describe().back();
     EXPECT_NE(note.find("edges share a row"), std::string::npos) << note;
-    const bool taken = band && sys::machine().amx && sys::machine().avx512_bf16;
+    const bool taken = band && spmm_tiles_here();
     EXPECT_EQ(note.find("not taken") == std::string::npos, taken) << note;
     EXPECT_EQ(weights_ == weights, !taken);
     for (size_t i = 0; i < rows.size(); ++i) EXPECT_NEAR(tiles[i], rows[i], 2e-3 * rows[i]) << i;

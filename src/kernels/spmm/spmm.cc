@@ -164,8 +164,10 @@ void check_spmm(const SpmmBwdArg& op) {
   CHECK(!scales || !op.dedge || op.x, "{}: dedge without x", SpmmBwdArg::name);
 }
 
+bool spmm_tiles_here() { return sys::machine().amx && sys::machine().avx512_bf16; }
+
 const char* spmm_tiles_refusal(const SpmmFwd& op) {
-  if (!sys::machine().amx || !sys::machine().avx512_bf16) return "no BF16 tiles on this CPU";
+  if (!spmm_tiles_here()) return "no BF16 tiles on this CPU";
   if (!op.tiles || !op.tiles->mask) return "no tiles of the graph";
   if (!op.x || op.x.dtype != DType::bf16) return "not BF16";
   if (op.y.dim(1) % spmm_tiles::kGroup != 0) return "channels that do not divide by 32";

@@ -277,6 +277,23 @@ TEST(Spmm, DenseTilesAgreeWithTheReference) {
   }
 }
 
+// A graph and its tiles for this CPU.
+struct OnTiles {
+  const TestGraph& graph;
+  SpmmTiles tiles = tile_spmm(graph.rowptr_view(), graph.col_view(), Device::cpu);
+  SpmmTileViews views = tiles.views();
+  explicit OnTiles(const TestGraph& of) : graph(of) {}
+  SpmmFwd product(const TestTensor& x, const TestTensor& edge, TestTensor& y) const {
+    return {.rowptr = graph.rowptr_view(),
+            .col = graph.col_view(),
+            .x = x.view(),
+            .edge = edge.view(),
+            .y = y.mut(),
+            .op = EdgeOp::mul,
+            .tiles = &views};
+  }
+};
+
 // A tile multiplies what has no edge by zero, which is NaN where a source is not finite: such windows are sr's.
 TEST(Spmm, DenseTilesKeepNaNToItsRows) {
   constexpr int64_t kWidth = 64, kRows = 40;
@@ -286,15 +303,8 @@ TEST(Spmm, DenseTilesKeepNaNToItsRows) {
   set_element(x.mut(), 7 * kWidth + 40, NAN);
   set_element(x.mut(), 9 * kWidth + 3, INFINITY);
   set_element(edge.mut(), 2, 3.4e38);  // more than BF16 holds
-  const SpmmTiles tiles = tile_spmm(graph.rowptr_view(), graph.col_view(), Device::cpu);
-  const SpmmTileViews views = tiles.views();
-  const SpmmFwd op{.rowptr = graph.rowptr_view(),
-                   .col = graph.col_view(),
-                   .x = x.view(),
-                   .edge = edge.view(),
-                   .y = y.mut(),
-                   .op = EdgeOp::mul,
-                   .tiles = &views};
+  const OnTiles on(graph);
+  const SpmmFwd op = on.product(x, edge, y);
   Arena arena;
   Ctx ctx{.arena = arena, .threads = 1};
   run_row(ctx, op, row_named<SpmmFwd>("sr"));
@@ -311,20 +321,13 @@ TEST(Spmm, DenseTilesKeepNaNToItsRows) {
 }
 
 TEST(Spmm, ThreadsShareWindowsOfTiles) {
-  if (!sys::machine().amx || !sys::machine().avx512_bf16) GTEST_SKIP() << "no BF16 tiles on this CPU";
+  if (!spmm_tiles_here()) GTEST_SKIP() << "no BF16 tiles on this CPU";
   constexpr int64_t kRows = 3001, kWidth = 96;
   const TestGraph graph = sorted(TestGraph(kRows, 500, 9));
   TestTensor x(DType::bf16, {500, kWidth}, 1), edge(DType::f32, {graph.edges(), 1}, 2),
       y(DType::bf16, {kRows, kWidth}, 3);
-  const SpmmTiles tiles = tile_spmm(graph.rowptr_view(), graph.col_view(), Device::cpu);
-  const SpmmTileViews views = tiles.views();
-  const SpmmFwd op{.rowptr = graph.rowptr_view(),
-                   .col = graph.col_view(),
-                   .x = x.view(),
-                   .edge = edge.view(),
-                   .y = y.mut(),
-                   .op = EdgeOp::mul,
-                   .tiles = &views};
+  const OnTiles on(graph);
+  const SpmmFwd op = on.product(x, edge, y);
   Arena arena;
   Ctx ctx{.arena = arena, .threads = 1};
   ASSERT_EQ(sys::team_for(3, op.flops()), 3);

@@ -24,6 +24,7 @@ struct SpmmTileViews {
 };
 
 struct SpmmFwd;
+bool spmm_tiles_here();  // whether this CPU has what they need
 // Why a product does not run on tiles on this CPU; null: it does.
 const char* spmm_tiles_refusal(const SpmmFwd& op);
 
