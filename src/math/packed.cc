@@ -50,6 +50,8 @@ Kernel kernel_of(Class c) {
   return {};
 }
 
+Kernel block_kernel_of(Class c) { return c == Class::bf16_dot ? narrow_dot_bf16() : kernel_of(c); }
+
 Source along(const View& v) { return source_of(v, true); }
 Source across(const View& v) { return source_of(v, false); }
 

@@ -21,6 +21,8 @@ enum class Class : uint8_t { f32, bf16, bf16_dot, bf16_tile };
 // Null when the class is worth using on this machine, else why not.
 const char* refusal(Class c);
 Kernel kernel_of(Class c);
+// The same bits from panels of 32 columns, which divide a block of 64: of attention and scans.
+Kernel block_kernel_of(Class c);
 
 // A matrix [n, depth] whose rows run along k, or its transpose [depth, n].
 Source along(const View& v);

@@ -11,19 +11,19 @@
 namespace braid::packed {
 namespace {
 
-constexpr int kTileRows = 8, kTileVectors = 3;
+constexpr int kTileRows = 8, kTileVectors = 3, kNarrowVectors = 2;
 constexpr int64_t kLanes = 16;  // pairs, or floats, of one register
 
-// The tile that starts at that column; prefetches the y of the next one.
-template <bool kAhead>
+// kRows of a panel's kTileRows, by the columns that start there; prefetches the y of the next tile.
+template <int kRows, int kVectors, bool kAhead>
 BRAID_DOT void tile(const Tile& t, int64_t column, const float* next) {
-  __m512 acc[kTileRows][kTileVectors];
+  __m512 acc[kRows][kVectors];
   const char *a = static_cast<const char*>(t.a), *b = static_cast<const char*>(t.b) + column * t.depth * 2;
   float* const corner = t.y + column;
 #pragma GCC unroll 8
-  for (int m = 0; m < kTileRows; ++m) {
+  for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 3
-    for (int n = 0; n < kTileVectors; ++n) {
+    for (int n = 0; n < kVectors; ++n) {
       acc[m][n] = t.add ? _mm512_loadu_ps(corner + m * t.y_stride + n * kLanes) : _mm512_setzero_ps();
       asm volatile("prefetcht0 %0" : : "m"(next[m * t.y_stride + n * kLanes]));
     }
@@ -31,45 +31,51 @@ BRAID_DOT void tile(const Tile& t, int64_t column, const float* next) {
 #pragma GCC unroll 2
   for (int64_t k = 0; k < t.depth; k += 2) {
     asm("" : "+r"(a), "+r"(b));
-    __m512 v[kTileVectors];
+    __m512 v[kVectors];
 #pragma GCC unroll 3
-    for (int n = 0; n < kTileVectors; ++n) {
+    for (int n = 0; n < kVectors; ++n) {
       v[n] = _mm512_loadu_ps(b + n * 64);
       asm("" : "+v"(v[n]));
       if (kAhead) asm volatile("prefetcht0 %0" : : "m"(b[n * 64 + t.ahead]));
     }
 #pragma GCC unroll 8
-    for (int m = 0; m < kTileRows; ++m) {
+    for (int m = 0; m < kRows; ++m) {
       __m512 u = _mm512_castsi512_ps(_mm512_set1_epi32(reinterpret_cast<const int*>(a)[m]));
       asm("" : "+v"(u));  // or g++ 12 broadcasts once per dot
 #pragma GCC unroll 3
-      for (int n = 0; n < kTileVectors; ++n) {
+      for (int n = 0; n < kVectors; ++n) {
         acc[m][n] = _mm512_dpbf16_ps(acc[m][n], reinterpret_cast<__m512bh>(u), reinterpret_cast<__m512bh>(v[n]));
       }
     }
-    a += kTileRows * 4, b += kTileVectors * 64;
+    a += kTileRows * 4, b += kVectors * 64;
   }
 #pragma GCC unroll 8
-  for (int m = 0; m < kTileRows; ++m) {
+  for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 3
-    for (int n = 0; n < kTileVectors; ++n) _mm512_storeu_ps(corner + m * t.y_stride + n * kLanes, acc[m][n]);
+    for (int n = 0; n < kVectors; ++n) _mm512_storeu_ps(corner + m * t.y_stride + n * kLanes, acc[m][n]);
   }
 }
 
-template <bool kAhead>
+template <int kRows, int kVectors, bool kAhead>
 BRAID_DOT void tiles_of(const Tile& t) {
+  constexpr int64_t kCols = kVectors * kLanes;
   Tile row = t;
   for (int64_t m = 0; m < t.down; ++m) {
     for (int64_t n = 0; n < t.across; ++n) {
       const bool last = n + 1 == t.across;
       const int64_t down = m + 1 < t.down ? kTileRows * t.y_stride : 0;
-      tile<kAhead>(row, n * kTileVectors * kLanes, row.y + (last ? down : (n + 1) * kTileVectors * kLanes));
+      tile<kRows, kVectors, kAhead>(row, n * kCols, row.y + (last ? down : (n + 1) * kCols));
     }
     row.a = static_cast<const uint16_t*>(row.a) + kTileRows * t.depth;
     row.y += kTileRows * t.y_stride;
   }
 }
-void tiles(const Tile& t) { t.ahead > 0 ? tiles_of<true>(t) : tiles_of<false>(t); }
+void tiles(const Tile& t) {
+  (t.ahead > 0 ? tiles_of<kTileRows, kTileVectors, true> : tiles_of<kTileRows, kTileVectors, false>)(t);
+}
+void narrow_tiles(const Tile& t) {
+  (t.half ? tiles_of<kTileRows / 2, kNarrowVectors, false> : tiles_of<kTileRows, kNarrowVectors, false>)(t);
+}
 
 // Where 16 pairs of one depth go: into one panel, or half each into two panels of 8, the second of which may be
 // missing.
@@ -275,6 +281,14 @@ Kernel dot_bf16() {
           .pack_rows = &pack,
           .pack_cols = &pack,
           .tiles = &tiles};
+}
+
+Kernel narrow_dot_bf16() {
+  Kernel kernel = dot_bf16();
+  kernel.cols = kNarrowVectors * kLanes;
+  kernel.halves = true;
+  kernel.tiles = &narrow_tiles;
+  return kernel;
 }
 
 }  // namespace braid::packed

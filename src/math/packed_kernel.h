@@ -44,11 +44,12 @@ struct Kernel {
   void (*tiles)(const Tile& t) = nullptr;
 };
 
-Kernel wide_f32();        // FP32 products and sums
-Kernel wide_bf16();       // the same with operands rounded to BF16
-Kernel dot_bf16();        // vdpbf16ps: pairs of products, FP32 sums, no subnormals
-Kernel tile_bf16();       // tiles (AMX), as tile.h
-Kernel soft_tile_bf16();  // the same in software: for tests
+Kernel wide_f32();         // FP32 products and sums
+Kernel wide_bf16();        // the same with operands rounded to BF16
+Kernel dot_bf16();         // vdpbf16ps: pairs of products, FP32 sums, no subnormals
+Kernel narrow_dot_bf16();  // the same bits from tiles of 8 or 4 x 32 instead of 8 x 48; prefetches nothing ahead
+Kernel tile_bf16();        // tiles (AMX), as tile.h
+Kernel soft_tile_bf16();   // the same in software: for tests
 
 // The panels of the tile kernel, packed with AVX-512: every CPU with tiles has it. packed_tile.cc defines their layout.
 void pack_tile_rows_avx512(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels);

@@ -47,9 +47,45 @@ std::vector<packed::Kernel> packed_kernels() {
   std::vector<packed::Kernel> kernels = {packed::soft_tile_bf16()};
   for (const packed::Class c :
        {packed::Class::f32, packed::Class::bf16, packed::Class::bf16_dot, packed::Class::bf16_tile}) {
-    if (!packed::refusal(c)) kernels.push_back(packed::kernel_of(c));
+    if (packed::refusal(c)) continue;
+    kernels.push_back(packed::kernel_of(c));
+    if (c == packed::Class::bf16_dot) kernels.push_back(packed::block_kernel_of(c));
   }
   return kernels;
+}
+
+// y [m, n] of operands that lie along the depth.
+TestTensor product_of(const packed::Kernel& kernel, const TestTensor& a, const TestTensor& b) {
+  const int64_t m = a.shape[0], n = b.shape[0], depth = a.shape[1];
+  std::vector<std::byte> panels_a(static_cast<size_t>(packed_bytes(kernel, packed::Side::rows, m, depth))),
+      panels_b(static_cast<size_t>(packed_bytes(kernel, packed::Side::cols, n, depth)));
+  pack(kernel, packed::Side::rows, packed::along(a.view()), m, depth, panels_a.data());
+  pack(kernel, packed::Side::cols, packed::along(b.view()), n, depth, panels_b.data());
+  TestTensor y(DType::f32, {m, n}, 3);
+  fill(y.mut(), NAN);
+  product(kernel, {.a = panels_a.data(),
+                   .b = panels_b.data(),
+                   .m = m,
+                   .n = n,
+                   .depth = depth,
+                   .y = y.mut().as<float>(),
+                   .y_stride = n});
+  return y;
+}
+
+// Whole tiles, half ones and edges: which tile a sum is in changes no bit.
+TEST(Packed, BlockKernelsHaveTheBitsOfTheirClass) {
+  for (const packed::Class c : {packed::Class::bf16_dot, packed::Class::bf16_tile}) {
+    if (packed::refusal(c)) continue;
+    for (const int64_t m : {1, 4, 8, 12, 37}) {
+      for (const int64_t n : {32, 71, 96}) {
+        const TestTensor a(DType::f32, {m, 45}, 1), b(DType::bf16, {n, 45}, 2);
+        const TestTensor y = product_of(packed::block_kernel_of(c), a, b),
+                         want = product_of(packed::kernel_of(c), a, b);
+        EXPECT_EQ(y.bytes, want.bytes) << m << " " << n;
+      }
+    }
+  }
 }
 
 TEST(Packed, EveryKernelTakesBothOperandsAlongAndAcross) {

@@ -240,20 +240,23 @@ const char* hwy_supports(const AttentionFwd& op) {
 }
 
 // Queries are rounded to BF16, so only for callers that asked for BF16 products.
-const char* tile_supports(const AttentionFwd& op) {
+template <packed::Class kClass>
+const char* packed_supports(const AttentionFwd& op) {
   if (op.y.dtype != DType::bf16) return "y is not BF16";
   if (op.k_pages.dtype == DType::f32) return "pages are F32";
   // Packing a block of keys has to serve several rows, in a step too.
   if (op.q.dim(1) < 4 * op.k_pages.dim(2)) return "fewer than four query heads per KV head";
-  if (const char* reason = packed::refusal(packed::Class::bf16_tile)) return reason;
+  if (const char* reason = packed::refusal(kClass)) return reason;
   return hwy_supports(op);
 }
-int64_t tile_workspace(const AttentionFwd& op, int threads) {
-  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
+template <packed::Class kClass>
+int64_t packed_workspace(const AttentionFwd& op, int threads) {
+  const packed::Kernel kernel = packed::block_kernel_of(kClass);
   return attention_fwd_workspace(&kernel, op, threads);
 }
-void fwd_tiles(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace) {
-  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
+template <packed::Class kClass>
+void fwd_packed(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace) {
+  const packed::Kernel kernel = packed::block_kernel_of(kClass);
   attention_fwd_blocks(&kernel, ctx, op, workspace);
 }
 
@@ -370,9 +373,14 @@ std::span<const Row<AttentionFwd>> AttentionFwd::rows() {
   static constexpr Row<AttentionFwd> kRows[] = {
       {.name = "tile",
        .numerics = "bf16_tile_chain",
-       .supports = &tile_supports,
-       .workspace = &tile_workspace,
-       .run = &fwd_tiles},
+       .supports = &packed_supports<packed::Class::bf16_tile>,
+       .workspace = &packed_workspace<packed::Class::bf16_tile>,
+       .run = &fwd_packed<packed::Class::bf16_tile>},
+      {.name = "dot",
+       .numerics = "bf16_dot_chain",
+       .supports = &packed_supports<packed::Class::bf16_dot>,
+       .workspace = &packed_workspace<packed::Class::bf16_dot>,
+       .run = &fwd_packed<packed::Class::bf16_dot>},
       {.name = "hwy", .numerics = "f32", .supports = &hwy_supports, .workspace = &hwy_workspace, .run = &fwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };

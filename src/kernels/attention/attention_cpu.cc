@@ -291,6 +291,21 @@ HWY_INLINE void multiply_row(const float* factors, int64_t n, float* row) {
 
 HWY_INLINE int64_t padded_to(int64_t n, int64_t grain) { return (n + grain - 1) / grain * grain; }
 
+// Few rows are bound by reading: while a panel is multiplied, a part of the next block is fetched, since all of it at
+// once would stop the arithmetic until it is under way.
+constexpr int64_t kFewRows = 32;
+class AheadByPanel {
+ public:
+  AheadByPanel(const View& pages, const View& table, const AttentionTile& t, int64_t start, int64_t panels)
+      : ahead_(pages, table, t, start + kAttentionBlock),
+        lines_(t.rows() <= kFewRows ? kAttentionBlock * pages.dim(3) * size_of(pages.dtype) / (64 * panels) : 0) {}
+  void fetch() { ahead_.fetch(lines_); }
+
+ private:
+  Ahead ahead_;
+  int64_t lines_;
+};
+
 // Scores of all rows of a block; `row` is the first that sees it.
 template <class Num>
 void tile_scores(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start, int64_t n,
@@ -299,14 +314,19 @@ void tile_scores(const AttentionFwd& op, const AttentionTile& t, const Attention
   const int64_t width = op.q.dim(2), first = row / kernel.rows * kernel.rows;
   packed::Source keys = tile_source<Num>(op.k_pages, op.page_table, t, s, start, n);
   keys.along = true;
-  packed::pack(kernel, packed::Side::cols, keys, n, width, s.packed_block);
-  packed::product(kernel, {.a = s.packed_q + packed::packed_bytes(kernel, packed::Side::rows, first, width),
-                           .b = s.packed_block,
-                           .m = padded_to(t.rows(), kernel.rows / 2) - first,
-                           .n = padded_to(n, kernel.cols),
-                           .depth = width,
-                           .y = s.scores + first * kAttentionBlock,
-                           .y_stride = kAttentionBlock});
+  AheadByPanel ahead(op.k_pages, op.page_table, t, start, kAttentionBlock / kernel.cols);
+  for (int64_t key = 0; key < n; key += kernel.cols) {
+    ahead.fetch();
+    packed::pack(kernel, packed::Side::cols, packed::from(keys, key, 0), std::min(kernel.cols, n - key), width,
+                 s.panel);
+    packed::product(kernel, {.a = s.packed_q + packed::packed_bytes(kernel, packed::Side::rows, first, width),
+                             .b = s.panel,
+                             .m = padded_to(t.rows(), kernel.rows / 2) - first,
+                             .n = kernel.cols,
+                             .depth = width,
+                             .y = s.scores + first * kAttentionBlock + key,
+                             .y_stride = kAttentionBlock});
+  }
   fill_factors(op.k_pages, op.k_scales, op.page_table, t, start, n, op.scale, s.factors);
   for (int64_t r = row; r < t.rows(); ++r) multiply_row(s.factors, n, s.scores + r * kAttentionBlock);
 }
@@ -341,15 +361,20 @@ void tile_values(const AttentionFwd& op, const AttentionTile& t, const Attention
   }
   const packed::Source p{.data = s.scores + first * kAttentionBlock, .stride = kAttentionBlock, .along = true};
   packed::pack(kernel, packed::Side::rows, p, rows, n, s.packed_p);
-  packed::pack(kernel, packed::Side::cols, values, width, n, s.packed_block);
-  packed::product(kernel, {.a = s.packed_p,
-                           .b = s.packed_block,
-                           .m = rows,
-                           .n = s.part.pad,
-                           .depth = n,
-                           .y = s.part.y + first * s.part.pad,
-                           .y_stride = s.part.pad,
-                           .add = true});
+  AheadByPanel ahead(op.v_pages, op.page_table, t, start, s.part.pad / kernel.cols);
+  for (int64_t col = 0; col < width; col += kernel.cols) {
+    ahead.fetch();
+    packed::pack(kernel, packed::Side::cols, packed::from(values, col, 0), std::min(kernel.cols, width - col), n,
+                 s.panel);
+    packed::product(kernel, {.a = s.packed_p,
+                             .b = s.panel,
+                             .m = rows,
+                             .n = kernel.cols,
+                             .depth = n,
+                             .y = s.part.y + first * s.part.pad + col,
+                             .y_stride = s.part.pad,
+                             .add = true});
+  }
 }
 
 template <class Num>
@@ -358,10 +383,6 @@ void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratc
   const int64_t token = std::max<int64_t>(0, start - t.pos()), row = token * t.ratio;
   if constexpr (!std::is_same_v<Num, float>) {
     if (s.tiles) {
-      if (t.rows() <= kRows) {  // few rows are bound by reading
-        for (const View* pages : {&op.k_pages, &op.v_pages})
-          Ahead(*pages, op.page_table, t, start + kAttentionBlock).fetch(std::numeric_limits<int64_t>::max());
-      }
       tile_scores<Num>(op, t, s, start, n, row);
       soften(s, t, row, t.pos() + token + 1 - start, t.most(start));
       return tile_values<Num>(op, t, s, start, n, row);
@@ -562,8 +583,7 @@ int64_t lay_out(const Plan& plan, float* base, AttentionScratch& s) {
   s.rows = plan.rows;
   s.packed_q = take_packed(packed::Side::rows, plan.rows, plan.width);
   s.packed_p = take_packed(packed::Side::rows, plan.rows, kAttentionBlock);
-  const int64_t side = std::max(plan.pad, kAttentionBlock);
-  s.packed_block = take_packed(packed::Side::cols, side, std::min(plan.pad, kAttentionBlock));
+  s.panel = take_packed(packed::Side::cols, plan.kernel->cols, std::max(plan.width, kAttentionBlock));
   s.block_rows = reinterpret_cast<Bf16*>(take(kAttentionBlock * plan.width / 2));
   s.factors = take(kAttentionBlock);
   return used;

@@ -64,7 +64,8 @@ struct AttentionScratch {
 
   const packed::Kernel* tiles = nullptr;  // null: register tiles, which need none of what follows
   int64_t rows = 0;                       // a multiple of the kernel's
-  std::byte *packed_q = nullptr, *packed_p = nullptr, *packed_block = nullptr;
+  std::byte *packed_q = nullptr, *packed_p = nullptr;
+  std::byte* panel = nullptr;  // of keys or values
   Bf16* block_rows = nullptr;  // [kBlock, P]: keys or values that do not lie as they can be packed
   float* factors = nullptr;    // [kBlock]: of scores, then of exponentials
 };

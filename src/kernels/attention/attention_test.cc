@@ -213,10 +213,15 @@ TEST(Attention, ChunksAndStepsGiveTheSameBits) {
   }
 }
 
-// What tiles do, in software: near the reference, the same bits whole, in chunks and in steps, whatever lies beyond the
-// keys that a row sees.
-TEST(Attention, OnSoftwareTiles) {
-  const packed::Kernel kernel = packed::soft_tile_bf16();
+// What tiles do, in software, and dots where the CPU has them.
+std::vector<packed::Kernel> block_kernels() {
+  std::vector<packed::Kernel> kernels = {packed::soft_tile_bf16()};
+  if (!packed::refusal(packed::Class::bf16_dot)) kernels.push_back(packed::block_kernel_of(packed::Class::bf16_dot));
+  return kernels;
+}
+
+// Near the reference, the same bits whole, in chunks and in steps, whatever lies beyond the keys that a row sees.
+void agrees_in_chunks(const packed::Kernel& kernel) {
   const int64_t tokens = 150;
   for (const Shapes& shapes : {kShapes[3], kShapes[2], kShapes[6], kShapes[8], kShapes[10], kShapes[11]}) {
     Batch batch(shapes, SeqMap::one(tokens, 0, 2));
@@ -251,14 +256,17 @@ TEST(Attention, OnSoftwareTiles) {
   }
 }
 
-// A NaN reaches the tokens that see it and no other, on tiles too.
-TEST(Attention, OnTilesNanIsSeen) {
+TEST(Attention, OnPackedBlocks) {
+  for (const packed::Kernel& kernel : block_kernels()) agrees_in_chunks(kernel);
+}
+
+// A NaN reaches the tokens that see it and no other, in packed blocks too.
+void passes_nan(const packed::Kernel& kernel) {
   struct Case {
     int64_t before, tokens, bad;  // tokens that the cache has before these; the key with the NaN
   };
   // In the only block; in the last one, which holds that key alone and begins inside a tile of rows.
   for (const auto& [before, tokens, bad] : {Case{0, 40, 5}, Case{3, 62, 64}}) {
-    const packed::Kernel kernel = packed::soft_tile_bf16();
     const int64_t width = 16, heads = 4, keys = before + tokens;
     TestTensor q(DType::bf16, {tokens, heads, width}, 1), k(DType::bf16, {1, keys, 1, width}, 2),
         v = k, y(DType::bf16, {tokens, heads, width}, 3);
@@ -280,6 +288,10 @@ TEST(Attention, OnTilesNanIsSeen) {
       EXPECT_FALSE(std::isnan(element(y.view(), t * heads * width + 4))) << t;
     }
   }
+}
+
+TEST(Attention, PackedBlocksPassNan) {
+  for (const packed::Kernel& kernel : block_kernels()) passes_nan(kernel);
 }
 
 TEST(Attention, BatchMatesChangeNothing) {

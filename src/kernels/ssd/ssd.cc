@@ -200,18 +200,21 @@ const char* bwd_hwy_supports(const SsdBwd& op) {
   return refuses_inputs(op);
 }
 
-const char* bwd_tile_supports(const SsdBwd& op) {
+template <packed::Class kClass>
+const char* bwd_packed_supports(const SsdBwd& op) {
   if (op.x.dtype != DType::bf16) return "x is not BF16";
-  if (const char* reason = packed::refusal(packed::Class::bf16_tile)) return reason;
+  if (const char* reason = packed::refusal(kClass)) return reason;
   return bwd_hwy_supports(op);
 }
-int64_t bwd_tile_workspace(const SsdBwd& op, int threads) {
-  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
+template <packed::Class kClass>
+int64_t bwd_packed_workspace(const SsdBwd& op, int threads) {
+  const packed::Kernel kernel = packed::block_kernel_of(kClass);
   return ssd_bwd_workspace(&kernel, op, threads);
 }
-void bwd_tiles(Ctx& ctx, const SsdBwd& op, std::span<std::byte> workspace) {
+template <packed::Class kClass>
+void bwd_packed(Ctx& ctx, const SsdBwd& op, std::span<std::byte> workspace) {
   check_sequences(op);
-  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
+  const packed::Kernel kernel = packed::block_kernel_of(kClass);
   ssd_bwd_blocks(&kernel, ctx, op, workspace);
 }
 int64_t bwd_hwy_workspace(const SsdBwd& op, int threads) { return ssd_bwd_workspace(nullptr, op, threads); }
@@ -244,9 +247,14 @@ std::span<const Row<SsdBwd>> SsdBwd::rows() {
   static constexpr Row<SsdBwd> kRows[] = {
       {.name = "tile",
        .numerics = "bf16_tile_chain",
-       .supports = &bwd_tile_supports,
-       .workspace = &bwd_tile_workspace,
-       .run = &bwd_tiles},
+       .supports = &bwd_packed_supports<packed::Class::bf16_tile>,
+       .workspace = &bwd_packed_workspace<packed::Class::bf16_tile>,
+       .run = &bwd_packed<packed::Class::bf16_tile>},
+      {.name = "dot",
+       .numerics = "bf16_dot_chain",
+       .supports = &bwd_packed_supports<packed::Class::bf16_dot>,
+       .workspace = &bwd_packed_workspace<packed::Class::bf16_dot>,
+       .run = &bwd_packed<packed::Class::bf16_dot>},
       {.name = "hwy",
        .numerics = "f32",
        .supports = &bwd_hwy_supports,

@@ -7,6 +7,7 @@
 #include "kernels/ssd/ssd.h"
 #include "kernels/ssd/ssd_ref.h"
 #include "kernels/ssd/ssd_rows.h"
+#include "math/packed.h"
 #include "support/run_here.h"
 
 namespace braid {
@@ -161,9 +162,8 @@ TEST(SsdBwd, EveryRowAgreesWithTheReference) {
   for (const Case& c : cases) sweep(Problem(c).op(), kTolerance, kBf16Tolerance);
 }
 
-// The row of tiles over software tiles, on any machine: against the reference, and the sequences one by one.
-TEST(SsdBwd, SoftwareTilesAgreeWithTheReferenceAndWithEveryCut) {
-  const packed::Kernel tiles = packed::soft_tile_bf16();
+// The rows of packed blocks: against the reference, and the sequences one by one.
+void agrees_with_every_cut(const packed::Kernel& tiles) {
   const auto run_tiles = [&](const SsdBwd& op, int threads) {
     Arena arena;
     Ctx ctx{.arena = arena, .threads = threads};
@@ -182,7 +182,7 @@ TEST(SsdBwd, SoftwareTilesAgreeWithTheReferenceAndWithEveryCut) {
     Ctx ctx{.arena = arena};
     run_row(ctx, reference.op(), SsdBwd::rows().back());
     run_tiles(once.op(), 2);
-    expect_outputs(once.op(), reference.op(), kBf16Tolerance, false, "software tiles");
+    expect_outputs(once.op(), reference.op(), kBf16Tolerance, false, "packed blocks");
     for (const Seq& seq : want.seqs.seqs) {
       const SeqMap alone = SeqMap::one(seq.len, seq.pos0, seq.slot);
       SsdBwd op = cut.op();
@@ -193,6 +193,13 @@ TEST(SsdBwd, SoftwareTilesAgreeWithTheReferenceAndWithEveryCut) {
     }
     expect_outputs(cut.op(), once.op(), 0, true, "cut");
   }
+}
+
+// Over software tiles on any machine, and with dots where the CPU has them.
+TEST(SsdBwd, PackedBlocksAgreeWithTheReferenceAndWithEveryCut) {
+  agrees_with_every_cut(packed::soft_tile_bf16());
+  if (!packed::refusal(packed::Class::bf16_dot))
+    agrees_with_every_cut(packed::block_kernel_of(packed::Class::bf16_dot));
 }
 
 TEST(SsdBwd, ClampedStepsHaveNoSlope) {
