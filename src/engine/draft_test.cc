@@ -82,7 +82,7 @@ TEST(Draft, TheIndexTakesNoMoreThanItSays) {
   EXPECT_LE(most, NgramIndex::kTokenBytes);
 }
 
-// It is part of the budget: promised to an answer with its states, counted while it runs, and given back.
+// It is part of the budget: promised to an answer with its states, counted while it runs, and freed at its end.
 TEST(Draft, TheIndexCountsAsMemory) {
   constexpr int64_t kTokens = 100;
   const auto model_with = [](int64_t memory) {
