@@ -188,6 +188,41 @@ class Configs(Folders):
         self.run_refused(folder)
 
 
+class OfAnotherKind(Folders):
+    """Files and folders of graphs where a language model is asked for: one line that says what they are."""
+
+    def words_of(self, model):
+        text = self.place / "text.txt"
+        text.write_text("the cat sat on the mat\n" * 40)
+        lines = self.place / "lines.jsonl"
+        lines.write_text('{"ids": [1, 2]}\n')
+        return [("run", model, "--ids", "1,2", "-n", 1), ("chat", model), ("bench", model, "-n", 1), ("eval", model, "--text", text),
+                ("score", model, "--jsonl", lines), ("grad", model, "--ids", "1,2", "-o", "g.safetensors"), ("serve", model, "--port", 0),
+                ("convert", model, self.place / "x.gguf"), ("quantize", model, self.place / "q"), ("merge", "--mean", model, model, "-o", self.place / "m"),
+                ("prune", model, self.place / "p", "--data", text, "--target", "params=0.8"), ("plan", "memory", model),
+                ("run", "tiny", "--draft-model", model, "-p", "a", "-n", 1), ("eval", "tiny", "--text", text, "--kl", model),
+                ("fuse", model, self.place / "f"), ("new", model, self.place / "n")]
+
+    def test_a_graph(self):
+        self.run_ok("data", "graph", "blocks", "-o", self.place / "g.safetensors", "--nodes", 50)
+        for words in self.words_of("g.safetensors"):
+            with self.subTest(words=words):
+                self.assertRefused(braid(*words, text="", cwd=self.place), "[g.safetensors] is a graph, not a model",
+                                   "try braid info g.safetensors, or braid train with objective")
+        self.assertRefused(braid("data", "show", "g.safetensors", cwd=self.place), "[g.safetensors] has no token ids", "try braid info g.safetensors")
+
+    def test_a_graph_network(self):
+        (self.place / "r.toml").write_text('objective = "graph"\nout = "net"\nsteps = 1\n[graph]\npath = "g.safetensors"\nmodel = "sage"\n')
+        self.run_ok("data", "graph", "blocks", "-o", "g.safetensors", "--nodes", 50, cwd=self.place)
+        self.run_ok("train", "r.toml", cwd=self.place)
+        for words in self.words_of("net"):
+            if words[0] == "eval" and "--kl" not in words:
+                continue  # which takes one, and says that it reads no text
+            with self.subTest(words=words):
+                self.assertRefused(braid(*words, text="", cwd=self.place), "is a graph network, not a language model; got sage",
+                                   "try braid eval with its folder")
+
+
 class Limits(Folders):
     def test_a_context_longer_than_the_model_allows(self):
         self.run_refused(self.copy(), "4096", options=("-c", 5000))
@@ -218,7 +253,7 @@ class Limits(Folders):
                               (("--think", "maybe"), ["maybe"]), (("--replay-routes", "nowhere"), ["nowhere"]),
                               (("--dump-logits", "/nowhere/x.npy"), ["/nowhere/x.npy"])):
             self.run_refused(folder, *says, options=options)
-        self.refused("bench", folder, "-p", 16, "-n", 0, "-c", 8, says=["[--ctx-size] is too small", "got 8; expected at least 17"])
+        self.refused("bench", folder, "-p", 16, "-n", 0, "-c", 8, says=["[--ctx-size] is too small", "got 8; expected at least 16"])
         self.refused("score", folder, "--path", "train", "--activations", "int8", "--jsonl", "-", text='{"ids": [1, 2]}',
                      says=["[--activations] --path train rounds none; got int8; expected bf16"])
         self.refused("score", folder, "--path", "train", "--kv-cache-dtype", "int8", "--jsonl", "-", text='{"ids": [1, 2]}',

@@ -171,6 +171,8 @@ class Refusals(Case):
     def test_the_rest(self):
         self.refused(says=["no subcommand"])
         self.refused("info", "a", "b", "c", says=["one argument too many"])
+        self.refused("run", TINY, "hello", says=["one argument too many; got hello; try -p TEXT"])
+        self.refused("repro", "nothing", says=["unknown subcommand; got repro nothing; try braid repro --help"])
         self.refused("serve", "tiny", "--cors", says=["[--cors] lacks its value; try braid serve --help"])
         self.refused("serve", "tiny", "--cors", "--port", "0", says=["[--cors] lacks its value; got --port; expected ORIGINS"])
         self.refused("--completion", "ksh", says=["got ksh", "bash, zsh or fish"])
@@ -400,9 +402,43 @@ class Refusals(Case):
             self.refused("bench", TINY, "--tune", option, 1, says=["does nothing with --tune; try leaving it out"])
         self.refused("bench", TINY, "--tune", "--explain", says=["[--explain] does nothing with --tune"])
         self.refused("bench", TINY, "--tune", "--kv-cache-dtype", "fp8", says=["[--kv-cache-dtype] does nothing with --tune"])
-        self.refused("bench", TINY, "--explain", "-b", 2, says=["[--batch] does nothing with --explain"])
+        for option in ("-b", "-p", "-n", "-r"):
+            self.refused("bench", TINY, "--explain", option, 2, says=["does nothing with --explain"])
+        self.refused("bench", TINY, "--explain", "-d", "1,2", says=["[--n-depth] is a list, and --explain takes one value; got 1,2"])
         self.refused("bench", "--list", "-p", 2, says=["[--n-prompt] does nothing with --list"])
         self.refused("bench", "serve", "--dataset-path", "x", "--random-input-len", 3, says=["[--random-input-len] does nothing with --dataset-path"])
+
+    def test_explain_has_the_same_numbers_as_json(self):
+        words = ("bench", TINY, "--explain", "-d", 1000, "-t", 1)
+        told, lines = (json.loads(braid(*words, *form).stdout) for form in (("--json",), ("-o", "jsonl")))
+        rows = re.findall(r"^(.+?) +(\d+) +(\d+)$", braid(*words).stdout, re.M)
+        self.assertEqual(rows[:-1], [(t["what"], f'{t["bytes"]:.0f}', f'{t["operations"]:.0f}') for t in told["tensors"]])
+        self.assertEqual(rows[-1][1:], (f'{told["sum"]["bytes"]:.0f}', f'{told["sum"]["operations"]:.0f}'))
+        self.assertAlmostEqual(sum(t["bytes"] for t in told["tensors"]) / told["sum"]["bytes"], 1)
+        self.assertEqual((told["depth"], told["tensors"]), (1000, lines["tensors"]))
+        self.assertGreater(told["prompt_floor_ns"], told["floor_ns"])
+        floor = max(told["sum"]["bytes"] / told["roofs"]["read_gbs"], told["sum"]["operations"] / told["roofs"]["bf16_gflops"])
+        self.assertLessEqual(told["floor_ns"], 1.01 * floor + 1)
+        empty = json.loads(braid("bench", TINY, "--explain", "--json", "-t", 1).stdout)
+        self.assertEqual((empty["depth"], empty["kv_bytes"], empty["prompt_floor_ns"]), (0, 0, None))
+
+    def test_bench_beyond_the_positions_of_a_model(self):
+        folder = self.new_folder() / "gpt2"
+        config = json.dumps({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 300, "n_layer": 1, "n_embd": 32,
+                             "n_head": 2, "n_positions": 64, "activation_function": "gelu_new"})
+        (folder.parent / "gpt2.json").write_text(config)
+        self.assertEqual(braid("new", folder.parent / "gpt2.json", folder).returncode, 0)
+        for words, says in ((("-p", 65, "-n", 0), "[--n-prompt] longer than the model allows; got pp65, which takes 65 tokens; expected at most 64 (max_position_embeddings); try -p 64"),
+                            (("-p", 0, "-n", 64), "[--n-gen] longer than the model allows; got tg64, which takes 65 tokens; expected at most 64 (max_position_embeddings); try -n 63"),
+                            (("-p", 30, "-n", 8, "-d", 40), "try -p 24"), (("-p", 1, "-n", 1, "-d", 70), "[--n-depth]"),
+                            (("--explain", "-d", 64), "[--n-depth]")):
+            self.refused("bench", folder, *words, says=[says])
+        done = braid("bench", folder, "-p", 64, "-n", 63, "-r", 1)  # all of them
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("beyond", done.stderr)
+        beyond = braid("bench", TINY, "-p", 4100, "-n", 0, "-r", 1, "-t", 1)  # no positions are encoded
+        self.assertEqual(beyond.returncode, 0)
+        self.assertIn("note: pp4100 is beyond the 4096 tokens that this model is for", beyond.stderr)
 
     def test_more_options_that_would_not_be_read(self):
         self.refused("info", "--machine", "-c", 100, says=["[--ctx-size] does nothing with --machine"])
@@ -469,7 +505,10 @@ class Refusals(Case):
         write("x" * 70000)
         self.refused("bench", "--list", says=["too large"], **places)
         self.refused("bench", "--list", says=["cannot be read"], BRAID_PROFILE=home)
-        self.refused("bench", "--list", says=["cannot be read"], BRAID_PROFILE=home + "/none")
+        none = home + "/none"
+        for words in (("bench", "--list"), ("run", TINY, "--ids", 1), ("info", TINY)):
+            self.refused(*words, says=[f"[BRAID_PROFILE] names a file that does not exist; got {none}; try braid bench MODEL --tune"], BRAID_PROFILE=none)
+        self.assertEqual(braid("--version", BRAID_PROFILE=none).returncode, 0)
 
     def test_thresholds_are_listed_set_and_refused(self):
         def listed(**variables):
@@ -510,9 +549,9 @@ class Refusals(Case):
         self.refused("bench", TINY, "--tune", "--train-tokens", -1, says=["--train-tokens"])
 
     def test_a_profile_of_another_machine_is_ignored_with_one_line(self):
-        file = os.path.join(self.new_folder(), "profile")
-        open(file, "w").close()
+        file = os.path.join(self.new_folder(), "profile")  # which tuning makes
         tuned = braid("bench", TINY, "--tune", "-r", 1, "-t", 1, BRAID_PROFILE=file)
+        self.assertRegex(tuned.stdout, r"(?m)^(timed: |nothing was timed: ).*$")
         self.assertEqual((tuned.returncode, re.sub("note: the machine is busy.*\n", "", tuned.stderr)), (0, ""))
         text = Path(file).read_text()
         self.assertIn("\nmachine = ", text)

@@ -2,7 +2,9 @@
 """Graphs from the command line: `data graph` writes what `train` reads, a run resumes, and mistakes get one line."""
 import csv
 import json
+import re
 import struct
+import tomllib
 
 from support.program import Case, braid, main, mpirun
 
@@ -265,6 +267,23 @@ class Graphs(GraphCase):
         for a, b in zip(self.losses("out"), self.losses("plain")):
             self.assertAlmostEqual(a / b, 1, 4)
         self.refused("is not a rewrite; got fusion", "train", "recipe.toml", 'graph.rewrites_off=["fusion"]', "--dry-run")
+
+    def test_a_dry_run_prints_the_keys_that_graphs_read(self):
+        self.blocks("graph.safetensors")
+        lines = self.run_ok("train", "recipe.toml", "--dry-run").splitlines()
+        recipe = "\n".join(line for line in lines if re.fullmatch(r"(\[\w+\]|\w+ = .*)?", line))
+        told = tomllib.loads(recipe)
+        self.assertEqual({key for key, value in told.items() if isinstance(value, dict)},
+                         {"checkpoint", "ema", "eval", "graph", "log", "optimizer", "parallel", "schedule", "spike"})
+        self.assertEqual(set(told) - {key for key, value in told.items() if isinstance(value, dict)},
+                         {"objective", "dtype", "steps", "batch", "seed", "out"})
+        self.assertEqual((set(told["parallel"]), set(told["eval"])), ({"grid", "collectives"}, {"every"}))
+        self.assertIn("heads", told["graph"])
+        # Whatever is left out is refused, so the recipe is whole.
+        for word, value in (("data.shuffle", "false"), ("accumulate", "2"), ("parallel.tp", "2"), ("memory.offload", "all"), ("exact", "true")):
+            self.assertNotEqual(braid("train", "recipe.toml", "--dry-run", f"{word}={value}", cwd=self.folder).returncode, 0, word)
+        (self.folder / "again.toml").write_text(recipe)
+        self.assertEqual(self.run_ok("train", "again.toml", "--dry-run").splitlines(), lines)
 
     def test_the_study_of_rewrites(self):
         done = json.loads(self.run_ok("repro", "gnn-fusion", "--quick", "--rounds", "1", "--csv", "f.csv", "--svg", "f.svg", "--json"))

@@ -82,6 +82,21 @@ class Tiles(Case):
         self.assertOneLine(braid(*words, "--tune"), "[--tune] needs --dtype f32; got bf16")
 
 
+class Ways(Case):
+    def test_every_column_of_the_table_is_explained_below_it(self):
+        text = self.run_ok("repro", "spmm", "--quick", "--rounds", 1, "--widths", "1,16")
+        table, legend = text.rsplit("\n\n", 1)
+        header = next(line for line in table.splitlines() if line.startswith("| graph"))
+        columns = [cell.strip() for cell in header.strip("| ").split("|")]
+        self.assertEqual(len(columns), 12)
+        for column in columns[2:-1]:
+            words = [column] if column == "eb_pr" else column.split("_")
+            for word in words:
+                self.assertRegex(legend, rf"\b{word}[:,]", column)
+        self.assertIn("Bounds: ", legend)
+        self.assertLessEqual(max(map(len, legend.splitlines()[2:])), 120)
+
+
 class Tables(Case):
     """Matrices of 100 x 100 for which algorithm 2 is fastest from 16 channels on, and 0 below; 6 is 2."""
     WIDTHS = [1, 2, 4, 8, 16, 32, 64, 128]
@@ -111,6 +126,8 @@ class Tables(Case):
                            ({"train": ["nnz,mat_size,std_row,N,tag", "1,4,1,1,8"]}, "no such tag")):
             self.assertOneLine(braid("repro", "spmm", "--tune", "--tables", self.folder_of(**more)), said)
         self.assertOneLine(braid("repro", "spmm", "--tables", self.folder_of()), "--tables")
+        for words in (("--widths", "4,16"), ("--rounds", 3), ("--quick",), ("--csv", "x.csv")):
+            self.assertOneLine(braid("repro", "spmm", "--tune", "--tables", self.folder_of(), *words), f"[{words[0]}] does nothing with --tables")
 
 
 class Arms(Case):
@@ -360,6 +377,8 @@ class Alcop(Case):
                             (table[:-1], "different shapes"), ([table[0], table[1].replace(",32,64,4,", ",32,64,9,")], "lacks")]:
             wrong.write_text("".join(line + "\n" for line in lines))
             self.assertOneLine(braid("repro", "alcop", "--times", wrong), says)
+        self.assertOneLine(braid("repro", "alcop", "--times", ROOT / "bench/results/alcop-cpu.csv"),
+                           "alcop-cpu.csv:1] holds times of --device cpu, which --times does not read", "braid repro alcop --device cuda")
         self.assertOneLine(braid("repro", "alcop", "--heights", 48), "--heights")
         for words in (["--heights", 16], ["--densities", 50], ["--rounds", 3], ["--quick"]):
             self.assertOneLine(braid("repro", "alcop", "--times", self.STORED, *words), f"[{words[0]}] does nothing with --times")

@@ -138,7 +138,7 @@ class Shapes(Case):
         model = self.write("depth.json", SMALL["dense"])
         folder = self.path("depth")
         self.assertEqual(self.braid("new", model, folder).returncode, 0)
-        explained = [self.braid("bench", folder, "--explain", "-d", str(depth), "--kv-cache-dtype", "int8", "-p", "64", "-n", "0").stdout
+        explained = [self.braid("bench", folder, "--explain", "-d", str(depth), "--kv-cache-dtype", "int8").stdout
                      for depth in (100, 4096)]
         for text, pages in zip(explained, (2, 64)):
             kept = re.search(r"^memory = weights \S+ \S+ \+ states \S+ \S+ \+ keys and values (.*) \(I8\) = ", text, re.M)

@@ -527,6 +527,13 @@ class Train(TrainCase):
         self.assertEqual(logs[1], logs[2])
         self.refused(f"init={model}", "dropout=1", says="dropout")
 
+    def test_dry_run_refuses_what_it_would_not_read(self):
+        for words in (("--resume", "auto"), ("--force",)):
+            self.refused("--dry-run", *words, says=f"[{words[0]}] does nothing with --dry-run")
+
+    def test_rows_of_text_need_a_length(self):
+        self.refused("length=0", says="has rows of any length; got 0; expected 1 to 4194304 tokens; try length=512")
+
     def test_dry_run_writes_nothing(self):
         done = self.trained("--dry-run")
         self.assertIn("FLOP", done.stdout)

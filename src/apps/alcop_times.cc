@@ -145,6 +145,10 @@ AlcopStudy read_alcop_csv(const std::string& path) {
     const std::string where = fmt::format("{}:{}", printable(path), number);
     if (number > 1) {
       add_line(study, TimesLine(where, line));
+    } else if (line.starts_with("class,way,")) {  // blocking_csv (alcop_cpu.h)
+      fail(where, {.what = "holds times of --device cpu, which --times does not read",
+                   .expected = "the --csv of braid repro alcop --device cuda",
+                   .hint = "braid repro alcop --device cpu, which measures them again in five minutes"});
     } else if (line != kTimesHeader) {
       fail(where,
            {.what = "another header", .got = printable(line), .expected = "a CSV of braid repro alcop --device cuda"});

@@ -9,6 +9,8 @@
 #include "apps/commands.h"
 #include "apps/model_args.h"
 #include "apps/ranks_args.h"
+#include "models/load.h"
+#include "models/presets.h"
 #include "plan/floor.h"
 #include "sys/error.h"
 #include "sys/machine.h"
@@ -44,7 +46,8 @@ void check_read(const BenchArgs& o) {
                       "draft-model", "ctx-size", "chunk", "kv-cache-dtype", "mamba-ssm-cache-dtype"});
   if (!o.tune && o.train_tokens != 0)
     fail("--train-tokens", {.what = "is read by --tune alone", .hint = "--tune, or leaving it out"});
-  if (o.explain) refuse("--explain", {"list", "batch", "repetitions", "progress", "drafts", "draft-model"});
+  if (o.explain)
+    refuse("--explain", {"list", "n-prompt", "n-gen", "batch", "repetitions", "progress", "drafts", "draft-model"});
 }
 
 std::vector<BenchRow> plan_rows(const BenchArgs& o) {
@@ -68,6 +71,42 @@ std::vector<BenchRow> plan_rows(const BenchArgs& o) {
   }
   if (rows.empty()) fail("bench", {.what = "nothing to measure", .hint = "-p 512 -n 128"});
   return rows;
+}
+
+// One token is explained, with one number of tokens before it.
+std::vector<BenchRow> explained_row(const BenchArgs& o) {
+  if (o.depth.size() != 1)
+    fail("--n-depth", {.what = "is a list, and --explain takes one value",
+                       .got = fmt::format("{}", fmt::join(o.depth, ",")),
+                       .expected = "one number"});
+  check_range("--n-depth", o.depth[0], 0, 1 << 24);
+  return {{.generate = 1, .depth = o.depth[0]}};
+}
+
+int64_t tokens_of(const BenchRow& r) {
+  return r.prompt > 0 ? r.depth + r.prompt : std::max<int64_t>(r.depth, 1) + r.generate;
+}
+
+// Before the model is loaded: tests that need more positions than it has; a note of those beyond its training.
+void check_positions(const BenchArgs& o, const std::vector<BenchRow>& rows) {
+  const models::Config config = models::load_config(models::find_weights(o.model.model));
+  const int64_t limit = config.positions_limit(), trained = config.positions_max;
+  const auto longest = std::ranges::max_element(rows, {}, tokens_of);
+  const int64_t tokens = tokens_of(*longest);
+  if (limit > 0 && tokens > limit) {
+    const bool reads = longest->prompt > 0;
+    const int64_t room = limit - (reads ? longest->depth : std::max<int64_t>(longest->depth, 1));
+    fail(room <= 0 ? "--n-depth"
+         : reads   ? "--n-prompt"
+                   : "--n-gen",
+         {.what = "longer than the model allows",
+          .got = fmt::format("{}, which takes {} tokens", longest->test(), tokens),
+          .expected = fmt::format("at most {} (max_position_embeddings)", limit),
+          .hint = room <= 0 ? "a smaller -d" : fmt::format("{} {}", reads ? "-p" : "-n", room)});
+  }
+  if (trained > 0 && tokens > trained && !(o.model.ranks && !o.model.ranks->first()))
+    fmt::print(stderr, "note: {} is beyond the {} tokens that this model is for: times hold, answers would not\n",
+               longest->test(), trained);
 }
 
 // Drafts are measured at one length and one number of sequences, in an empty context.
@@ -104,7 +143,8 @@ int bench(const BenchArgs& o) {
   check_range("--repetitions", o.repeats.count, 1, 1000);
   if (o.train_tokens != 0) check_range("--train-tokens", o.train_tokens, 1, 1 << 20);
   if (o.tune) return tune(o);
-  std::vector<BenchRow> rows = plan_rows(o);
+  std::vector<BenchRow> rows = o.explain ? explained_row(o) : plan_rows(o);
+  check_positions(o, rows);
   if (!o.drafts.empty() || !o.draft_model.empty()) check_drafts(o);
   if (o.model.ranks && (o.explain || !o.drafts.empty() || !o.draft_model.empty()))
     fail(o.explain          ? "--explain"
@@ -114,7 +154,7 @@ int bench(const BenchArgs& o) {
   engine::RunnerOptions options = o.model.runner_options();
   for (const BenchRow& r : rows) {
     options.sequences = std::max(options.sequences, r.sequences);
-    options.context = std::max(options.context, r.depth + std::max(r.prompt, r.generate) + 1);
+    options.context = std::max(options.context, tokens_of(r));
   }
   options.beyond_training = true;
   if (!o.drafts.empty() || !o.draft_model.empty()) options.context += rows[0].prompt, options.spare_slots = o.batch[0];
@@ -129,10 +169,12 @@ int bench(const BenchArgs& o) {
   engine::LanguageModel lm = o.model.open(options);
   if (draft) engine::check_same_tokens(lm, *draft);
   BenchReport report(o.json ? "json" : o.output, lm);
-  if (o.explain)
-    return report.explain(
+  if (o.explain) {
+    report.explain(
         plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .caches = lm.runner().options().numerics.caches()}),
         rows[0].depth);
+    return 0;
+  }
   if (!o.drafts.empty() || draft)
     return bench_drafts(lm.runner(), {.percent = o.drafts,
                                       .prompt = rows[0].prompt,

@@ -50,13 +50,13 @@ const char* activations_of(const BenchRow& row, const Numerics& n) {
   return row.on_bytes ? "INT8" : name_of(n.products);
 }
 
+}  // namespace
+
 std::string roofs_line(const sys::Roofs& r) {
   return fmt::format("read {:.1f} GB/s, FP32 {:.0f} GFLOP/s, BF16 {:.0f} GFLOP/s ({}), INT8 {:.0f} GOP/s ({}), {}",
                      r.read_gbs, r.fp32_gflops, r.bf16_gflops, r.bf16_unit, r.int8_gops, r.int8_unit,
                      report::counted(r.threads, "thread"));
 }
-
-}  // namespace
 
 bool on_bytes(engine::Runner& runner, bool step) {
   const Numerics& n = runner.options().numerics;
@@ -204,41 +204,6 @@ void BenchReport::finish() {
                best.int8_gops);
   }
   remember_roofs(sys::roofs(threads));
-}
-
-int BenchReport::explain(const std::vector<plan::Work>& work, int64_t depth) const {
-  using report::Align;
-  report::Table table({{"read for one token"}, {"bytes", Align::right}, {"operations", Align::right}});
-  const auto row = [&table](const plan::Work& w) {
-    table.row({w.what, fmt::format("{:.0f}", w.bytes), fmt::format("{:.0f}", w.flops)});
-  };
-  for (const plan::Work& w : work) row(w);
-  const plan::Work sum = plan::total(work);
-  row(sum);
-  const sys::Roofs& r = sys::roofs(model_.runner().ctx().threads);
-  const plan::Rates rates = rates_of(r, model_.runner().options().numerics, on_bytes(model_.runner(), true));
-  const std::string whole =
-      rates.whole == rates.real ? "" : fmt::format(" + {:.3f} G / {:.0f} G/s", sum.whole / 1e9, rates.whole / 1e9);
-  fmt::print("{}\n{}; depth {}\nfloor = max({:.3f} GB / {:.1f} GB/s, {:.3f} G / {:.0f} G/s{}) = {:.3f} ms\n",
-             table.plain(), roofs_line(r), depth, sum.bytes / 1e9, r.read_gbs,
-             (sum.flops - (whole.empty() ? 0 : sum.whole)) / 1e9, rates.real / 1e9, whole,
-             1e3 * plan::floor_seconds(sum, rates));
-  print_depth(r, depth);
-  return 0;
-}
-
-// What a context of so many tokens takes, and how long a prompt that fills it at least.
-void BenchReport::print_depth(const sys::Roofs& roofs, int64_t depth) const {
-  engine::Runner& runner = model_.runner();
-  const int64_t states = runner.sequence_bytes_of(0), whole = runner.sequence_bytes_of(depth);
-  fmt::print("memory = weights {} + states {} + keys and values {} ({}) = {}\n", report::bytes(bytes_),
-             report::bytes(states), report::bytes(whole - states), name_of(runner.options().numerics.caches().kv),
-             report::bytes(bytes_ + whole));
-  if (depth == 0) return;
-  const BenchRow prompt{.prompt = depth, .roofs = roofs, .on_bytes = on_bytes(runner, false)};
-  const double seconds = floor_of(runner, prompt);
-  fmt::print("floor of a prompt of {} tokens in passes of {} = {}, {}\n", depth, runner.options().chunk,
-             report::duration(seconds), report::rate(static_cast<double>(depth), seconds, "tokens"));
 }
 
 }  // namespace braid::apps

@@ -28,11 +28,10 @@ class BenchReport {
   BenchReport(const std::string& form, engine::LanguageModel& model);
   void add(const BenchRow& row);
   void finish();  // md: the table; json: the array; jsonl: nothing more
-  // The sum of one pass, tensor by tensor; returns the exit code.
-  int explain(const std::vector<plan::Work>& work, int64_t depth) const;
+  // The sum of one pass, tensor by tensor, and what a context of `depth` tokens takes (bench_explain.cc).
+  void explain(const std::vector<plan::Work>& work, int64_t depth) const;
 
  private:
-  void print_depth(const sys::Roofs& roofs, int64_t depth) const;
   std::string json_of(const BenchRow& row) const;
   std::string ranks_line() const;
   std::string form_;
@@ -45,6 +44,8 @@ class BenchReport {
 // of bytes (AVX2) and no tiles, and not in the steps of a single sequence, which take 16.
 bool on_bytes(engine::Runner& runner, bool step);
 plan::Rates rates_of(const sys::Roofs& r, const Numerics& numerics, bool on_bytes);
+
+std::string roofs_line(const sys::Roofs& r);
 
 // Every op with its rows, best first: name, numerics, device, built or not. Returns the exit code.
 int print_ops();

@@ -126,7 +126,8 @@ std::string profile_text(const std::string& model, const Measured& measured) {
                   printable(model), sys::machine_line(sys::env().cpu));
   for (const tune::Finding& f : measured.findings) {
     if (f.chosen == f.initial) {
-      text += fmt::format("# {} = {}: the default\n", f.threshold->name, f.initial);
+      text += fmt::format("# {} = {}: the default{}\n", f.threshold->name, f.initial,
+                          f.points.empty() ? ", not timed" : "");
     } else {
       text += fmt::format("{} = {}  # default {}; {:.2f} times as fast between them\n", f.threshold->name, f.chosen,
                           f.initial, f.gain);
@@ -191,13 +192,10 @@ void print_tables(const fs::path& path, const Measured& measured) {
       rows.row({u.format, fmt::to_string(t.rows), t.row, t.numerics, fmt::format("{:.0f}", t.us),
                 t.taken ? "taken" : fmt::format("{:.2f}", gain_of(t, u.times))});
   }
-  const auto differs = [](const auto& f) { return !(f.chosen == f.initial); };
-  const bool changed =
-      std::ranges::any_of(measured.findings, differs) || std::ranges::any_of(measured.training, differs);
   std::string training = blocking_table(measured.training);
   if (!training.empty()) training += "\n";
-  fmt::print("{}\n{}\n{}{}written to {}; without that file the defaults hold again\n", thresholds.plain(), rows.plain(),
-             training, changed ? "" : "the defaults are right here; ", path.string());
+  fmt::print("{}\n{}\n{}{}\nwritten to {}; without that file the defaults hold again\n", thresholds.plain(),
+             rows.plain(), training, tune::summary_of(measured.findings), printable(path.string()));
 }
 
 }  // namespace

@@ -145,15 +145,16 @@ std::vector<Page> all_pages() {
     const std::string near = model ? "the model as an argument" : sys::nearest(word.substr(0, word.find('=')), known);
     fail(command.name, {.what = "unknown option", .got = printable(word), .hint = near.empty() ? help : near});
   }
-  if (!left.empty()) fail(command.name, {.what = "one argument too many", .got = printable(left[0]), .hint = help});
-  const std::string text = printable(error.what()), option = text.substr(0, text.find(':'));
+  const std::string text = command.name == std::string_view("run") ? "-p TEXT" : help;
+  if (!left.empty()) fail(command.name, {.what = "one argument too many", .got = printable(left[0]), .hint = text});
+  const std::string said = printable(error.what()), option = said.substr(0, said.find(':'));
   if (error.get_name() == "ArgumentMismatch") fail(option, {.what = "lacks its value", .hint = help});
   if (error.get_name() == "ConversionError") {  // of a flag, "...: --json = maybe": CLI11 converts nothing else
-    const std::string name = text.substr(option.size() + 2, text.find(" = ") - option.size() - 2),
-                      value = text.substr(text.find(" = ") + 3);
+    const std::string name = said.substr(option.size() + 2, said.find(" = ") - option.size() - 2),
+                      value = said.substr(said.find(" = ") + 3);
     fail(item_of(name, "", "").source(value), {.what = "is not true or false", .got = value, .hint = help});
   }
-  fail(command.name, {.what = text, .hint = help});
+  fail(command.name, {.what = said, .hint = help});
 }
 
 int run_command(const Command& command, int argc, char** argv) {
@@ -168,7 +169,7 @@ int run_command(const Command& command, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     refuse(command, state, error);
   }
-  warn_about_unknown_variables(&all_pages);
+  check_variables(&all_pages, command.name == std::string_view("bench") && cli.given("tune"));
   note_a_folder_named_tiny(argc, argv);
   return action();
 }
@@ -201,10 +202,10 @@ int parse_and_run(int argc, char** argv) {
   if (first == "--man") return fmt::print("{}", man_page(all_pages())), 0;
   if (first == "--completion") return fmt::print("{}", completion_script(second, all_pages())), 0;
   const std::string asked = names_group(first) ? first + " " + second : first;
-  const std::string near = sys::nearest(asked, known);
+  const std::string near = sys::nearest(asked, known), page = names_group(first) ? first + " --help" : "--help";
   fail(where, {.what = first[0] == '-' ? "unknown option" : "unknown subcommand",
                .got = printable(asked),
-               .hint = near.empty() ? "braid --help" : "braid " + near});
+               .hint = "braid " + (near.empty() ? page : near)});
 }
 
 int report(const std::string& text, int code) {

@@ -114,7 +114,7 @@ Action setup_repro_alcop(Cli& cli) {
   cli.option("--heights", o->heights, "rows of a group, a list of 16, 32, 64, 128");
   cli.option("--densities", o->percents, "percentages of the columns that a group has, a list");
   cli.option("--rounds", o->rounds, "rounds, each of which runs every program once; 9, with cpu 3");
-  cli.option("--times FILE", o->times, "of an earlier --csv: no GPU, only the model is computed");
+  cli.option("--times FILE", o->times, "of an earlier --csv of a GPU: only the model is computed");
   cli.option("--csv FILE", o->csv, "write every time, modelled ones too");
   cli.option("--svg FILE", o->svg, "write a plot of what choices lose by trials");
   cli.flag("--quick", o->quick, "one product");

@@ -130,7 +130,11 @@ void print_cells(const std::vector<SpmmCell>& cells) {
   fmt::print(
       "GFLOP/s of one thread of {}, medians of interleaved rounds, * the best; pack: products that making one\n"
       "takes. Bounds: the bytes with every source read once, and once per edge, at the {:.1f} GB/s that a thread reads "
-      "from memory; caches exceed the latter.\n",
+      "from memory; caches exceed the latter.\n"
+      "sr: a row at a time, its edges in order; ahead: features of coming edges are prefetched; past: results are\n"
+      "written past the caches; sell: rows of about equal length side by side, from a packed copy of the graph, up to\n"
+      "8 channels. With one channel also sums in another order, which only a comparison takes: pr, the edges of a row\n"
+      "in lanes; eb_pr, as many edges for each lane, whatever their rows (docs/graphs.md).\n",
       sys::machine().cpu_name, sys::roofs().read_gbs_1);
 }
 
@@ -183,8 +187,12 @@ int repro_spmm(const ReproSpmmArgs& o) {
     fail("--dtype", {.what = "no such features", .got = printable(o.dtype), .expected = "f32 or bf16"});
   if (o.dtype != "f32" && o.tune) fail("--tune", {.what = "needs --dtype f32", .got = o.dtype});
   if (!o.tables.empty()) {
-    if (!o.tune || !o.csv.empty())
-      fail("--tables", {.what = "goes with --tune, without --csv", .got = printable(o.tables)});
+    if (!o.tune) fail("--tables", {.what = "goes with --tune", .got = printable(o.tables)});
+    const ReproSpmmArgs plain;
+    refuse_unread("--tables", {{"--csv", !o.csv.empty()},
+                               {"--widths", o.widths != plain.widths},
+                               {"--rounds", o.rounds != plain.rounds},
+                               {"--quick", o.quick}});
     return repro_spmm_tables(o.tables, o.json);
   }
   const DType dtype = o.dtype == "bf16" ? DType::bf16 : DType::f32;

@@ -13,6 +13,7 @@
 
 #include "apps/commands.h"
 #include "apps/graph_plan.h"
+#include "apps/model_args.h"
 #include "apps/ranks_args.h"
 #include "apps/recipe_paths.h"
 #include "apps/train_plan.h"
@@ -201,6 +202,7 @@ int train_ranks(const TrainArgs& o, const train::Recipe& recipe, const std::stri
 int train_command(const TrainArgs& o) {
   if (o.threads < 0 || o.threads > 1024)
     fail("--threads", {.what = "out of range", .got = std::to_string(o.threads), .expected = "0 to 1024"});
+  if (o.dry_run) refuse_unread("--dry-run", {{"--resume", !o.resume.empty()}, {"--force", o.force}});
   const train::Recipe recipe = train::read_recipe(o.recipe, o.overrides);
   const bool graph = recipe.objective == "graph";
   const int ranks = std::max(1, o.start.given(o.ranks));

@@ -20,7 +20,8 @@
 namespace braid::apps {
 namespace {
 
-void check_profile() {
+void check_profile(bool writes_it) {
+  if (!writes_it) sys::need_named_profile();
   thresholds();
   packed::blockings();
   if (const std::string misfit = sys::profile_misfit(); !misfit.empty())
@@ -39,8 +40,8 @@ bool names_a_product(std::string_view variable) {
 
 }  // namespace
 
-void warn_about_unknown_variables(std::vector<Page> (*pages)()) {
-  check_profile();
+void check_variables(std::vector<Page> (*pages)(), bool writes_profile) {
+  check_profile(writes_profile);
   constexpr std::string_view kPrefix = "BRAID_";
   std::vector<std::string> set;
   for (char** entry = environ; *entry; ++entry) {

@@ -7,15 +7,28 @@
 #include "sys/error.h"
 
 namespace braid::data {
+namespace {
+
+constexpr const char* kExpected = "I64 [steps, batch, length + 1]";
+
+View batches_of(const io::Safetensors& file, const std::filesystem::path& path) {
+  if (const View* batches = file.find("batches")) return *batches;
+  fail(printable(path.string()), {.what = "has no token ids",
+                                  .got = "no tensor batches",
+                                  .expected = kExpected,
+                                  .hint = fmt::format("braid info {}", printable(path.string()))});
+}
+
+}  // namespace
 
 IdsSource::IdsSource(const std::filesystem::path& path, int64_t vocabulary)
-    : file_(path), batches_(file_.need("batches")) {
+    : file_(path), batches_(batches_of(file_, path)) {
   const std::string where = printable(path.string());
   const Shape& shape = batches_.shape;
   if (batches_.dtype != DType::i64 || shape.rank != 3 || shape.count() == 0 || shape[2] < 2) {
     fail(where, {.what = "the tensor 'batches' has the wrong type or shape",
                  .got = fmt::format("{} {}", name_of(batches_.dtype), to_string(shape)),
-                 .expected = "I64 [steps, batch, length + 1]"});
+                 .expected = kExpected});
   }
   const int64_t* ids = batches_.as<int64_t>();
   for (int64_t i = 0; i < shape.count(); ++i) {

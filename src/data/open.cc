@@ -112,6 +112,11 @@ class Opener {
     } else if (has_answers(spec_)) {
       part.source = answers(kind, path, part.where);
     } else {
+      if (loader_.rules_.length == 0)
+        fail("length", {.what = fmt::format("{} has rows of any length", part.where),
+                        .got = "0",
+                        .expected = fmt::format("1 to {} tokens", kLengthMax),
+                        .hint = "length=512"});
       check_range("length", loader_.rules_.length, kLengthMax);
       if (is_generated(kind)) {
         part.source = make_generated(kind, spec_.generator, loader_.rules_, spec_.seed);

@@ -79,7 +79,7 @@ Offer Drafter::offer(const Wanted& wanted) {
   if (options_.source) {
     a.guess = options_.source(wanted.picker->text(), most);
     a.kinds.assign(a.guess.size(), kOutside);
-  } else if (options_.ngram) {
+  } else if (options_.ngram && std::ssize(wanted.picker->text()) <= a.index_tokens) {
     const NgramIndex::Match match = a.index.find(wanted.picker->text());
     a.guess = NgramIndex::continuation(wanted.picker->text(), match, most);
     for (int64_t i = 0; i < std::ssize(a.guess); ++i) a.kinds.push_back(kind_of_match(match.tokens + i));

@@ -45,8 +45,9 @@ struct AnswerDrafts {
   int64_t drafted = 0, accepted = 0;
 
   NgramIndex index{};
-  std::vector<int32_t> guess{};  // that `tokens` was cut from
-  std::vector<size_t> kinds{};   // of each guess
+  int64_t index_tokens = INT64_MAX;  // that the text may have for it; a longer one has no drafts from n-grams
+  std::vector<int32_t> guess{};      // that `tokens` was cut from
+  std::vector<size_t> kinds{};       // of each guess
   DraftRates rates{};
   std::optional<MtpState> mtp{};           // of an answer that the prediction block reads along
   std::optional<ModelDraftState> model{};  // of an answer that the draft model reads along
@@ -64,6 +65,10 @@ class Drafter {
   int64_t model_bytes() const { return model_bytes_; }  // of its weights
   // A new answer, of whose text `cached` tokens were read for others, of at most `tokens_max` tokens with its prompt.
   AnswerDrafts begin(int64_t cached, int64_t tokens_max);
+  // Of memory, for what the n-grams of a text of so many tokens take at most; 0 without drafts from them.
+  int64_t index_bytes_of(int64_t tokens) const {
+    return options_.ngram && !options_.source ? tokens * NgramIndex::kTokenBytes : 0;
+  }
   // It will have no more drafts.
   void end(AnswerDrafts& answer);
   // The model has read further tokens of it, which count: rows [first, first + count) of its residual stream.

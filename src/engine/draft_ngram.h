@@ -12,6 +12,9 @@ namespace braid::engine {
 class NgramIndex {
  public:
   static constexpr int64_t kLongest = 32;  // tokens of a match that are compared; longer ones count as this
+  // Of memory, at most, for a token of the text: an entry of the table with its bucket, and a position. Both grow by
+  // doubling.
+  static constexpr int64_t kTokenBytes = 64;
 
   struct Match {
     int64_t tokens = 0;  // that are equal before both positions; 0: none was found

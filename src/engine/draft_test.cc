@@ -3,13 +3,16 @@
 #include "engine/draft.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "engine/language_model.h"
 #include "engine/scheduler.h"
@@ -59,6 +62,74 @@ TEST(Draft, AContinuationRepeatsItself) {
   EXPECT_EQ(NgramIndex::continuation(text, match, 7), (std::vector<int32_t>{3, 1, 2, 3, 1, 2, 3}));
   EXPECT_TRUE(NgramIndex::continuation(text, {}, 7).empty());
   EXPECT_EQ(NgramIndex().find(std::vector<int32_t>{1}).tokens, 0);
+}
+
+// Of a text in which no pair of tokens occurs twice, at sizes at which table and positions have just grown.
+TEST(Draft, TheIndexTakesNoMoreThanItSays) {
+  const auto taken = [] {
+    const auto info = mallinfo2();  // zeros under sanitizers
+    return static_cast<int64_t>(info.uordblks + info.hblkhd);
+  };
+  std::vector<int32_t> text(40'000);
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<int32_t>(i);
+  double most = 0;
+  const int64_t before = taken();
+  NgramIndex index;
+  for (size_t n = 1000; n <= text.size(); n += 500) {
+    (void)index.find(std::span(text).first(n));
+    most = std::max(most, static_cast<double>(taken() - before) / static_cast<double>(n));
+  }
+  EXPECT_LE(most, NgramIndex::kTokenBytes);
+}
+
+// It is part of the budget: promised to an answer with its states, counted while it runs, and freed at its end.
+TEST(Draft, TheIndexCountsAsMemory) {
+  constexpr int64_t kTokens = 100;
+  const auto model_with = [](int64_t memory) {
+    return LanguageModel(
+        support::data("tiny-chat"),
+        {.context = 1024, .sequences = 2, .memory = memory, .spare_slots = 1, .chunk = 64, .threads = 1});
+  };
+  LanguageModel sizes = model_with(64 << 20);
+  const int64_t whole = sizes.runner().sequence_bytes_of(1024), slot = sizes.runner().pool().slot_bytes();
+  const auto request = [](std::vector<Generated>& out, int64_t prompt, int64_t tokens) {
+    Request r{.prompt = std::vector<int32_t>(static_cast<size_t>(prompt), 40),
+              .generate = {.tokens_max = tokens, .ignore_eos = true},
+              .on_end = [&out](Generated g, int64_t) { out.push_back(std::move(g)); }};
+    for (size_t i = 0; i < r.prompt.size(); ++i) r.prompt[i] += static_cast<int32_t>(i % 50);
+    return r;
+  };
+  std::vector<std::vector<int32_t>> answers;
+  for (const bool drafts : {false, true}) {
+    LanguageModel model = model_with(64 << 20);
+    Scheduler scheduler(model.runner(), {.ngram = drafts, .tokens_max = 3});
+    std::vector<Generated> out;
+    scheduler.submit(request(out, 300, kTokens));
+    int64_t most = 0;
+    while (!scheduler.idle()) {
+      scheduler.pass();
+      const MemoryUse use = scheduler.memory();
+      EXPECT_LE(use.bytes, use.bytes_max);
+      most = std::max(most, use.index_bytes);
+    }
+    EXPECT_EQ(most > 300 * NgramIndex::kTokenBytes, drafts);
+    EXPECT_LE(most, (300 + kTokens + 8) * NgramIndex::kTokenBytes);
+    EXPECT_EQ(scheduler.memory().index_bytes, 0);
+    answers.push_back(out.at(0).ids);
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  // Where the states alone fit, an answer begins without it.
+  LanguageModel tight = model_with(whole + slot + 100);
+  {
+    Scheduler scheduler(tight.runner(), {.ngram = true, .tokens_max = 3});
+    std::vector<Generated> out;
+    scheduler.submit(request(out, 300, -1));
+    for (int i = 0; i < 100 && !scheduler.idle(); ++i) scheduler.pass();
+    EXPECT_EQ(scheduler.running(), 1);
+    EXPECT_EQ(scheduler.memory().index_bytes, 0);
+    scheduler.cancel();
+  }
+  EXPECT_EQ(tight.runner().pool().bytes_in_use(), 0);
 }
 
 // Passes of a machine where a row more costs `slope` of a pass.

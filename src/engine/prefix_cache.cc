@@ -117,6 +117,7 @@ void PrefixCache::keep(std::span<const int32_t> tokens, int64_t sequence, std::s
     }
     return;
   }
+  std::vector<std::byte> coded(static_cast<size_t>(coded_bytes_));
   int64_t slot = -1;
   const int64_t edge = bytes_of(tokens) + 2 * kNodeBytes;  // at most
   bool edge_fits = false;
@@ -135,7 +136,6 @@ void PrefixCache::keep(std::span<const int32_t> tokens, int64_t sequence, std::s
   if (edge_fits) pool_.refund(edge);
   if (!edge_fits) return;
   if (recurrent_ && coded_bytes_ == 0 && slot < 0) return pool_.refund(bytes_of(row));
-  std::vector<std::byte> coded(static_cast<size_t>(coded_bytes_));
   if (coded_bytes_ > 0) encode_snapshot(runner_.ctx(), pool_.view(), runner_.slot(sequence), coded);
   // Nothing is evicted from here on.
   use(insert(tokens, pool_.pages(sequence), slot, std::move(coded), row), worth);

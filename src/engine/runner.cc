@@ -262,7 +262,13 @@ int64_t Runner::copy_state(int64_t sequence) {
   hold(sequence);
   CHECK(own(sequence).after_slot < 0, "sequence {} waits for `keep`", sequence);
   const int64_t copy = pool_->take_slot();
-  if (copy >= 0) pool_->copy_slot(ctx_, slot(sequence), copy);
+  if (copy < 0) return copy;
+  try {
+    pool_->copy_slot(ctx_, slot(sequence), copy);
+  } catch (...) {
+    pool_->give_slot(copy);
+    throw;
+  }
   return copy;
 }
 

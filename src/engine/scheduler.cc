@@ -133,13 +133,17 @@ void Scheduler::admit() {
   while (!waiting_.empty() && !free_.empty()) {
     const auto turn = waiting_.begin();
     Request& request = turn->second.front();
-    const int64_t tokens = tokens_needed(request), promised = runner_.sequence_bytes_of(tokens);
+    const int64_t tokens = tokens_needed(request), bytes = runner_.sequence_bytes_of(tokens);
+    int64_t index = drafter_ && cache_ ? drafter_->index_bytes_of(tokens) : 0;
+    if (bytes + index > runner_.memory_for_sequences()) index = 0;  // it could never begin: no drafts from n-grams
+    const int64_t promised = bytes + index;
     if (cache_ && promised_ + promised > runner_.memory_for_sequences()) break;
     TokenPicker picker(request.generate, request.prompt, runner_.config().eos);
     streams_.push_back({.request = std::move(request),
                         .picker = std::move(picker),
                         .sequence = free_.back(),
                         .promised = promised,
+                        .index_most = index,
                         .drafts = drafter_ ? drafter_->begin(0, tokens) : AnswerDrafts{},
                         .began = Clock::now()});
     promised_ += promised;
@@ -156,7 +160,7 @@ void Scheduler::admit() {
     const bool whole = s.request.prompt_logprobs >= 0 || !s.generates();
     if (cache_ && !whole && s.reading() && s.read == s.cached &&
         (!s.looked_up || cache_->longest(s.request.prompt) > s.cached))
-      look_up(s);
+      guard(s, [&] { look_up(s); });
   }
 }
 
@@ -196,8 +200,10 @@ void Scheduler::keep_on_the_way() {
   for (Stream& s : streams_) {
     const int64_t length = runner_.length(s.sequence);
     if (s.reading() || length / chunk_ == s.kept / chunk_) continue;
-    settle(s);
-    cache_->keep(s.picker.text().first(static_cast<size_t>(length)), s.sequence, {}, PrefixCache::Worth::spare);
+    guard(s, [&] {
+      settle(s);
+      cache_->keep(s.picker.text().first(static_cast<size_t>(length)), s.sequence, {}, PrefixCache::Worth::spare);
+    });
     s.kept = length;
   }
 }
@@ -225,6 +231,7 @@ MemoryUse Scheduler::memory() const {
                 .slots = pool.slots_in_use(),
                 .pages_leaked = pool.references()};
   for (int64_t i = 0; i < runner_.options().sequences; ++i) use.pages_leaked -= std::ssize(pool.pages(i));
+  for (const Stream& s : streams_) use.index_bytes += s.index_bytes;
   if (Runner* draft = drafter_ ? drafter_->model() : nullptr) {
     use.draft_bytes = draft->pool().bytes_in_use();
     use.draft_bytes_max = draft->options().memory;
@@ -241,16 +248,26 @@ MemoryUse Scheduler::memory() const {
   return use;
 }
 
-void Scheduler::drop_unwanted() {
-  std::vector<Stream> ended;
+std::vector<Scheduler::Stream> Scheduler::take_out(const sys::FunctionRef<bool(Stream&)>& test) {
+  std::vector<Stream> out;
   for (size_t i = 0; i < streams_.size();) {
-    if (!unwanted(streams_[i].request, streams_[i].thrown)) {
+    if (!test(streams_[i])) {
       ++i;
       continue;
     }
-    ended.push_back(std::move(streams_[i]));
+    out.push_back(std::move(streams_[i]));
     streams_.erase(streams_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  return out;
+}
+
+// What failed for one of them before the pass, in the engine or in a callback, ends that one.
+void Scheduler::drop_failed() {
+  for (Stream& s : take_out([](Stream& s) { return s.thrown != nullptr; })) end(s, Finish::cancelled);
+}
+
+void Scheduler::drop_unwanted() {
+  std::vector<Stream> ended = take_out([](Stream& s) { return unwanted(s.request, s.thrown); });
   std::vector<std::pair<Request, std::exception_ptr>> left;
   for (auto turn = waiting_.begin(); turn != waiting_.end();) {
     std::deque<Request>& requests = turn->second;
@@ -276,11 +293,21 @@ int64_t Scheduler::Stream::piece(int64_t chunk) const {
   return end - read;
 }
 
+// Memory for the n-grams of the text is taken before they are stored, some hundred tokens at a time.
+void Scheduler::make_room_for_index(Stream& s) {
+  constexpr int64_t kTokens = 256;
+  const int64_t tokens = (std::ssize(s.picker.text()) + kTokens - 1) / kTokens * kTokens;
+  const int64_t bytes = std::min(drafter_->index_bytes_of(tokens), s.index_most);
+  if (bytes > s.index_bytes && runner_.pool().charge(bytes - s.index_bytes)) s.index_bytes = bytes;
+  s.drafts.index_tokens = s.index_bytes / NgramIndex::kTokenBytes;
+}
+
 // Drafts for every stream that steps, as far as it may go on after its next token.
 void Scheduler::draft() {
   std::vector<Drafter::Wanted> wanted;
   int64_t steps = 0;
   for (Stream& s : streams_) {
+    if (cache_ && !s.reading()) make_room_for_index(s);
     const int64_t length = runner_.length(s.sequence), room = runner_.options().context - length - 1;
     int64_t most = std::max<int64_t>(0, std::min(room, s.picker.tokens_left(room + 1) - 1));
     if (cache_)
@@ -298,6 +325,7 @@ void Scheduler::pass() {
   drop_unwanted();
   keep_on_the_way();
   admit();
+  drop_failed();
   draw_found();
   if (drafter_) draft();
   read_and_draw();
@@ -416,7 +444,7 @@ void Scheduler::read_and_draw() {
     if (s.request.on_piece) guard(s, [&] { s.request.on_piece(x, reading.first, reading.tokens); });
     if (!cache_) continue;
     const int64_t row = reading.first + reading.tokens - 1;
-    keep_read(s, {x.view().as<float>() + row * x.dim(1), static_cast<size_t>(x.dim(1))});
+    guard(s, [&] { keep_read(s, {x.view().as<float>() + row * x.dim(1), static_cast<size_t>(x.dim(1))}); });
   }
   if (!last.empty())
     draw(x, runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
@@ -542,6 +570,7 @@ void Scheduler::end(Stream& s, Finish finish) {
   } catch (const std::exception&) {  // without room, nothing continues from it
   }
   if (drafter_) drafter_->end(s.drafts);
+  runner_.pool().refund(s.index_bytes);
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);
   promised_ -= s.promised;

@@ -62,6 +62,7 @@ struct MemoryUse {
   int64_t snapshots = 0, cached_tokens = 0;
   int64_t lookups = 0, hits = 0;                 // of requests; hits continued from something
   int64_t looked_up_tokens = 0, hit_tokens = 0;  // of the prompts of those, and how many were not read again
+  int64_t index_bytes = 0;                       // of `bytes`: n-grams of running answers, for drafts
   // Of a draft model, beside the bytes above: its sequences and its weights.
   int64_t draft_bytes = 0, draft_bytes_max = 0, draft_weight_bytes = 0;
 };
@@ -84,7 +85,8 @@ class Scheduler {
   MemoryUse memory() const;
   // Where there is a budget; null: nothing is cached.
   PrefixCache* cache() { return cache_ ? &*cache_ : nullptr; }
-  // One pass over all requests that run. Error when it fails: `cancel` has to follow.
+  // One pass over all requests that run. Error when it fails: `cancel` has to follow. What fails for one of them
+  // alone, as the copy of a cached state when it begins, ends that one, as `Generated::thrown`.
   void pass();
   // Ends every request, as after an error.
   void cancel();
@@ -99,10 +101,12 @@ class Scheduler {
     int64_t sequence = 0;
     int64_t read = 0;  // of the prompt
     int64_t cached = 0;
-    int64_t kept = 0;        // length at the last spare snapshot
-    int32_t next = 0;        // sampled but not read yet
-    int64_t promised = 0;    // bytes
-    bool looked_up = false;  // in the cache
+    int64_t kept = 0;         // length at the last spare snapshot
+    int32_t next = 0;         // sampled but not read yet
+    int64_t promised = 0;     // bytes
+    int64_t index_most = 0;   // of them, for n-grams
+    int64_t index_bytes = 0;  // of those, in use
+    bool looked_up = false;   // in the cache
     bool started = false;
     std::vector<float> row{};  // of the last token of a prompt that was found whole; until the first token is drawn
     AnswerDrafts drafts{};
@@ -124,8 +128,11 @@ class Scheduler {
   void keep_on_the_way();
   int64_t tokens_needed(const Request& request) const;
   void draw_found();
+  std::vector<Stream> take_out(const sys::FunctionRef<bool(Stream&)>& test);
   void drop_unwanted();
+  void drop_failed();
   void draft();
+  void make_room_for_index(Stream& s);
   struct Budget {
     int64_t tokens = 0;
     int64_t others = 0;  // more, of prompts that end with them and share nothing with those before

@@ -405,6 +405,53 @@ TEST(Scheduler, WhatACallbackThrowsEndsItsRequestAlone) {
   EXPECT_EQ(generate(scheduler, plain("Who are you?")).ids, want);
 }
 
+// A copy of a state that fails while a request begins, where the prefix is cached, or while its prompt is read ends
+// that request, and neither a page, a slot nor a byte is lost.
+TEST(Scheduler, AFailedCopyOfAStateEndsItsRequestAlone) {
+  LanguageModel model = chat(3, 16, false, kMemory);
+  Scheduler scheduler(model.runner());
+  const auto request = [&](const char* prompt, std::vector<Generated>& out) {
+    return Request{.prompt = encode(model, prompt),
+                   .generate = {.tokens_max = 9, .ignore_eos = true},
+                   .on_end = [&out](Generated g, int64_t) { out.push_back(std::move(g)); }};
+  };
+  const auto finish = [&] {
+    while (!scheduler.idle()) scheduler.pass();
+  };
+  std::vector<Generated> want, other, failed, again;
+  scheduler.submit(request("What is 17 + 25?", want));
+  scheduler.submit(request("Who are you?", other));
+  finish();
+  auto& forced = model.runner().ctx().forced_rows;
+  for (const char* prompt : {"What is 17 + 25?", "Hello there."}) {  // found in the cache, and not
+    const bool found = std::string_view(prompt).starts_with("What");
+    scheduler.cache()->check();
+    scheduler.submit(request("Who are you?", other));
+    scheduler.pass();
+    const MemoryUse before = scheduler.memory();
+    forced["copy_state"] = "fails";
+    scheduler.submit(request(prompt, failed));
+    scheduler.pass();
+    forced.erase("copy_state");
+    const MemoryUse after = scheduler.memory();
+    ASSERT_EQ(failed.size(), found ? 1u : 2u) << prompt;
+    EXPECT_EQ(failed.back().finish, Finish::cancelled);
+    EXPECT_NE(failed.back().error.find("copy_state"), std::string::npos) << failed.back().error;
+    EXPECT_EQ(scheduler.running(), 1) << prompt;  // the other one
+    EXPECT_EQ(after.pages_leaked, 0);
+    EXPECT_EQ(after.slots, before.slots) << prompt;
+    EXPECT_EQ(after.pages, before.pages) << prompt;
+    EXPECT_EQ(after.bytes, before.bytes) << prompt;
+    finish();
+    EXPECT_EQ(other.back().ids, other.front().ids) << prompt;
+    EXPECT_EQ(other.back().error, "");
+    scheduler.cache()->check();
+    scheduler.submit(request("What is 17 + 25?", again));
+    finish();
+    EXPECT_EQ(again.back().ids, want.front().ids);
+  }
+}
+
 // The caller of one answer gets the exception itself.
 TEST(Scheduler, GenerateThrowsWhatACallbackThrew) {
   LanguageModel model = chat(1, 16, false, kMemory);

@@ -187,6 +187,15 @@ void StatePool::copy_slot(Ctx& ctx, int64_t from, int64_t to) {
   }
 }
 
+void StatePool::copy_page(Ctx& ctx, int32_t from, int32_t to) {
+  const std::array<CopyState::Copy, 1> copy = {{{.from = from, .to = to}}};
+  for (const nn::BlockState& block : view_.blocks) {
+    for (const MutView& v : block.by_page()) {
+      if (v) run(ctx, CopyState{.state = CopyState::entries(v), .copies = copy});
+    }
+  }
+}
+
 int32_t StatePool::take_page() {
   if (!make_room([&] { return free_pages_.empty(); }, page_bytes_)) return -1;
   const int32_t page = free_pages_.back();
@@ -244,11 +253,11 @@ void StatePool::prepare(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end) 
         continue;
       }
       if (page < 0) need_page();
-      const std::array<CopyState::Copy, 1> copy = {{{.from = entry(sequence, i), .to = page}}};
-      for (const nn::BlockState& block : view_.blocks) {
-        for (const MutView& v : block.by_page()) {
-          if (v && i * kPage < begin) run(ctx, CopyState{.state = CopyState::entries(v), .copies = copy});
-        }
+      try {
+        if (i * kPage < begin) copy_page(ctx, entry(sequence, i), page);
+      } catch (...) {
+        release(page);
+        throw;
       }
       give_page(entry(sequence, i));
       entry(sequence, i) = page;

@@ -111,6 +111,7 @@ class StatePool {
   }
   bool make_room(const sys::FunctionRef<bool()>& none_free, int64_t bytes);
   int32_t need_page();
+  void copy_page(Ctx& ctx, int32_t from, int32_t to);
   void give_page(int32_t& page);
   void touch(std::vector<bool>& touched, int64_t entry, int64_t bytes);
   void give_back_memory();

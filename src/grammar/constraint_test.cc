@@ -1,6 +1,7 @@
 // Masks against trying every token, answers that end within their limit, and work that stays bounded.
 #include "grammar/constraint.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "grammar/grammar_fixture.h"
+#include "grammar/regex_overlap.h"
 #include "sys/error.h"
 
 namespace braid::grammar {
@@ -97,6 +99,31 @@ TEST(Constraint, TextsDoNotDependOnWhatWasAskedBefore) {
     for (unsigned seed = 0; seed < 20; ++seed) (void)drawn(warm, 60, seed);
     for (unsigned seed = 0; seed < 20; ++seed) EXPECT_EQ(drawn(warm, 60, seed), drawn(schema_of(schema), 60, seed));
   }
+}
+
+// Programs that visit too many states for a mask: it allows less than the program, but never something else, and always
+// something; answers go on and end within their limit.
+TEST(Constraint, AMaskThatTakesTooMuchWorkAllowsLess) {
+  // After an a as many places in the program as there are lengths, each of which every token is tried at.
+  std::string pattern;
+  for (int length = 1; length <= 900; ++length)
+    pattern += fmt::format("{}a[b-z]{{{}}}!", length > 1 ? "|" : "", length);
+  const auto constraint = regex_of(pattern);
+  const TokenTrie& trie = constraint->trie();
+  Matcher matcher(constraint);
+  ASSERT_TRUE(matcher.accept("ab"));
+  const std::vector<bool> mask = allowed(matcher, -1, trie);
+  int all = 0, some = 0;
+  for (int32_t id = 0; id < std::ssize(mask); ++id) {
+    Matcher after = matcher;
+    const bool acceptable = !trie.bytes(id).empty() && after.accept(trie.bytes(id));
+    all += acceptable;
+    some += mask[static_cast<size_t>(id)];
+    EXPECT_TRUE(acceptable || !mask[static_cast<size_t>(id)]) << "token " << id;
+  }
+  EXPECT_GE(some, 1);
+  EXPECT_LT(some, all);
+  for (unsigned seed = 0; seed < 3; ++seed) EXPECT_TRUE(matches(constraint, drawn(constraint, 30, seed)));
 }
 
 TEST(Constraint, FullTablesAreLeft) {
@@ -197,6 +224,33 @@ std::string text_of(std::mt19937& random, size_t most, std::string_view letters)
   std::string text;
   for (auto n = random() % (most + 1); n > 0; --n) text += letters[random() % letters.size()];
   return text;
+}
+
+// Against all texts of up to six letters, of which a common one, if there is any, is short.
+TEST(Regex, CommonTextsAreThoseOfASearchThroughAll) {
+  std::vector<std::string> texts = {""};
+  for (size_t i = 0; texts.back().size() < 7; ++i) {
+    for (const char letter : {'a', 'b', '\n'}) texts.push_back(texts[i] + letter);
+  }
+  const char* const patterns[] = {"",     "a+",    "b*",           "(ab)+",  "[^a]{2}",   "a{2,4}",    "(a|b\n)*b",
+                                  "a?b?", ".*b.*", "(a{2}){1,2}b", "\n|aab", "(a*b){2}a", "(b|ab){3}", "a[ab]*a"};
+  int common = 0;
+  for (const char* first : patterns) {
+    for (const char* second : patterns) {
+      const std::vector<Regex> all = {Regex::parse(first, "test"), Regex::parse(second, "test")};
+      const bool want = std::ranges::any_of(texts, [&](const std::string& text) {
+        int64_t steps = 100'000;
+        return all[0].matches(text, steps) && all[1].matches(text, steps);
+      });
+      int64_t steps = 100'000;
+      EXPECT_EQ(have_common_text(all, steps), std::optional(want)) << first << "  " << second;
+      common += want;
+    }
+  }
+  EXPECT_GT(common, 40);
+  EXPECT_LT(common, 160);
+  int64_t few = 20;
+  EXPECT_EQ(have_common_text(std::vector{Regex::parse("a*b", "t"), Regex::parse("(a|b)*c", "t")}, few), std::nullopt);
 }
 
 // Validators search: an alternative without an anchor may stand anywhere.

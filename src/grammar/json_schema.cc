@@ -25,6 +25,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The largest numbers that are written: of 15 digits, or of 18 where a bound has more (numbers.h).
+constexpr int64_t kFarthest = 999'999'999'999'999, kFarthestOfBounds = 999'999'999'999'999'999;
 constexpr int64_t kCompiledMax = 50'000;  // schemas, those that were combined out of others included
 constexpr size_t kUniqueMax = 64;         // values of items that differ
 constexpr int kNestingMax = 200;          // of schemas that were combined: each level may add a few
@@ -184,7 +186,7 @@ class SchemaCompiler {
 
   StateId number_of(const Json& schema, bool integer, StateId next) {
     NumberBounds bounds{.integer = integer};
-    bool exact = true;
+    bool exact = true, far = false;  // far: of a bound beyond all numbers that are written
     // `inward`: what a bound that is no such number is rounded to. A multiple has to be one.
     enum class Inward { none, up, down };
     const auto read = [&](const char* key, Inward inward) -> std::optional<Decimal> {
@@ -194,23 +196,25 @@ class SchemaCompiler {
       std::optional<Decimal> decimal = decimal_of(text);
       exact = decimal.has_value();
       if (!exact && inward != Inward::none) decimal = decimal_beyond(text, inward == Inward::up);
+      far = far || (!exact && decimal && std::abs(decimal->digits) == kFarthest);
       if (!decimal)
         fail(where_, {.what = fmt::format("the keyword \"{}\" is not supported with this value", key),
                       .got = text,
                       .expected = "at most 17 digits, 15 of them after the point"});
       return decimal;
     };
-    const auto less = [](const Decimal& a, const Decimal& b) {
-      return static_cast<double>(a.digits) * std::pow(10.0, -a.scale) <
-             static_cast<double>(b.digits) * std::pow(10.0, -b.scale);
-    };
     bounds.min = read("minimum", Inward::up);
     bounds.max = read("maximum", Inward::down);
     bounds.multiple = read("multipleOf", Inward::none);
-    if (const auto above = read("exclusiveMinimum", Inward::up); above && !(bounds.min && less(*above, *bounds.min)))
+    if (const auto above = read("exclusiveMinimum", Inward::up); above && !(bounds.min && *above < *bounds.min))
       bounds.min = above, bounds.min_exclusive = exact;  // one that was rounded is inside
-    if (const auto below = read("exclusiveMaximum", Inward::down); below && !(bounds.max && less(*bounds.max, *below)))
+    if (const auto below = read("exclusiveMaximum", Inward::down); below && !(bounds.max && *bounds.max < *below))
       bounds.max = below, bounds.max_exclusive = exact;
+    // Between a bound that is near to it and one beyond all there are numbers of more digits.
+    if (far && bounds.min && bounds.max && *bounds.max < *bounds.min) {
+      if (bounds.max->digits == kFarthest) bounds.max = Decimal{kFarthestOfBounds};
+      if (bounds.min->digits == -kFarthest) bounds.min = Decimal{-kFarthestOfBounds};
+    }
     return number(b_, bounds, where_, next);
   }
 

@@ -1,6 +1,7 @@
 // Which texts a schema allows, case by case.
 #include "grammar/json_schema.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -254,6 +255,23 @@ TEST(JsonSchema, AlternativesThatExcludeEachOther) {
        {R"({"oneOf": [{"type": "string", "pattern": "a+"}, {"type": "string", "pattern": "b+"}]})",
         {R"("a")", R"("b")"},
         {}},
+       {R"({"oneOf": [{"type": "string", "pattern": "^[a-z]{2}$"}, {"type": "string", "pattern": "^[a-z]{3,}$"}]})",
+        {R"("ab")", R"("abc")"},
+        {R"("a")"}},
+       {R"({"oneOf": [{"type": "string", "pattern": "^[a-z]+$", "maxLength": 2}, {"type": "string", "pattern": "^[a-z]+$", "minLength": 3}]})",
+        {R"("ab")", R"("abc")"},
+        {R"("")"}},
+       {R"({"oneOf": [{"type": "string", "format": "date"}, {"type": "string", "pattern": "^[a-z]+$"}]})",
+        {R"("2024-01-01")", R"("today")"},
+        {R"("1")"}},
+       // Patterns of a property that is not required: it is written.
+       {R"({"oneOf": [{"type": "object", "properties": {"k": {"type": "string", "pattern": "^a+$"}}}, {"type": "object", "properties": {"k": {"type": "string", "pattern": "^b+$"}}}]})",
+        {R"({"k":"a"})", R"({"k":"bb"})"},
+        {"{}"}},
+       // Integers next to each other that are one double.
+       {R"({"oneOf": [{"type": "integer", "minimum": 9007199254740980, "maximum": 9007199254740992}, {"type": "integer", "minimum": 9007199254740993, "maximum": 9007199254740999}]})",
+        {"9007199254740992", "9007199254740993"},
+        {"9007199254740979", "9007199254741000"}},
        // A property tells them apart: required in one of them, or else it is written.
        {R"({"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}], "$defs": {"a": {"type": "object", "properties": {"k": {"const": "a"}, "x": {}}, "required": ["k"]}, "b": {"type": "object", "properties": {"k": {"const": "b"}, "x": {}}, "required": ["k"]}}})",
         {R"({"k":"a"})", R"({"k":"b","x":1})"},
@@ -299,11 +317,22 @@ TEST(JsonSchema, RefusesAlternativesThatOverlap) {
        R"([{"enum": [{"x": 1}]}, {"type": "object", "properties": {"x": {"anyOf": [{"type": "null"}, {"minimum": 1}]}}}])",
        R"([{"enum": [[1, "a"]]}, {"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "string"}}])",
        R"([{"const": "ab"}, {"type": "string", "pattern": "b"}])",
+       // What one writes has a match of the other, at any place of the text; lengths and formats count.
+       R"([{"type": "string", "pattern": "^a"}, {"type": "string", "pattern": "^[ab]{2}$"}])",
+       R"([{"type": "string", "pattern": "^x.*z$"}, {"type": "string", "pattern": "y"}])",
+       R"([{"type": "string", "pattern": "^[a-z]+$", "maxLength": 3}, {"type": "string", "pattern": "^[0-9a]+$", "minLength": 2}])",
+       R"([{"type": "string", "pattern": "^\\w{3}$"}, {"type": "string", "maxLength": 3}])",
+       R"([{"type": "string", "format": "date"}, {"type": "string", "pattern": "^2024-"}])",
+       R"([{"type": "string", "format": "uuid"}, {"type": "string", "format": "uuid4"}])",
+       R"([{"type": "array", "items": {"type": "string", "pattern": "^a+$"}, "minItems": 1}, {"type": "array", "items": {"type": "string", "pattern": "^a"}}])",
        // Keys that a pattern does not describe are allowed, though they are not written.
        R"([{"type": "object", "patternProperties": {"^x": {"type": "integer"}}}, {"type": "object", "patternProperties": {"^y": {"type": "string"}}}])",
        R"([{"type": "object", "patternProperties": {"^x": false}}, {"type": "object", "properties": {"t": {"type": "null"}}, "required": ["t"], "additionalProperties": false}])",
        R"([{"const": {"a": "s"}}, {"type": "object", "patternProperties": {"^x": {"type": "integer"}}}])",
        R"([{"type": "object", "propertyNames": {"pattern": "a"}}, {"type": "object", "propertyNames": {"maxLength": 2}}])",
+       R"([{"type": "integer", "exclusiveMaximum": 9007199254740993}, {"type": "integer", "minimum": 9007199254740992}])",
+       R"([{"type": "number", "exclusiveMaximum": 9007199254740993}, {"type": "number", "minimum": 9007199254740992}])",
+       R"([{"const": 18446744073709551615}, {"type": "integer", "minimum": 18446744073709551615}])",
        R"([{"type": "null"}, true])"}) {
     const std::string schema = std::string(R"({"oneOf": )") + list + "}";
     const std::string inside =
@@ -314,6 +343,68 @@ TEST(JsonSchema, RefusesAlternativesThatOverlap) {
       EXPECT_NE(error.find("of a oneOf hold for the same values"), std::string::npos) << one << "\n" << error;
     }
   }
+}
+
+// Patterns whose comparison would take too long, where nothing else tells the alternatives apart.
+TEST(JsonSchema, RefusesPatternsThatAreTooComplexToBeCompared) {
+  const std::string large = R"({"type": "string", "pattern": "^(a?b?c?){3000}$"})",
+                    other = R"({"type": "string", "pattern": "^(a|b){3000}$"})";
+  const std::string error = support::error_of([&] { (void)schema_of(R"({"oneOf": [)" + large + "," + other + "]}"); });
+  EXPECT_NE(error.find("the patterns of the alternatives 0 and 1 of a oneOf are too complex to be compared"),
+            std::string::npos)
+      << error;
+  const auto tagged = [](const char* tag, const std::string& k) {
+    return fmt::format(
+        R"({{"type": "object", "properties": {{"t": {{"const": "{}"}}, "k": {}}}, "required": ["t", "k"]}})", tag, k);
+  };
+  EXPECT_EQ(support::error_of(
+                [&] { (void)schema_of(R"({"oneOf": [)" + tagged("x", large) + "," + tagged("y", other) + "]}"); }),
+            "");
+}
+
+// Bounds and values at and beyond 2^53, 2^63 and 2^64 are compared as integers, never modulo 2^64 or as doubles.
+TEST(JsonSchema, LargeIntegersAreComparedExactly) {
+  expect_cases(
+      {{R"({"enum": [-1, 5, 18446744073709551615], "minimum": 18446744073709551615})",
+        {"18446744073709551615"},
+        {"-1", "5"}},
+       {R"({"enum": [-1, 18446744073709551615, 9223372036854775808], "maximum": -1})", {"-1"}, {"9223372036854775808"}},
+       {R"({"enum": [9007199254740992, 9007199254740993], "maximum": 9007199254740992.0})",
+        {"9007199254740992"},
+        {"9007199254740993"}},
+       {R"({"enum": [9007199254740993, 9007199254740994], "multipleOf": 2})",
+        {"9007199254740994"},
+        {"9007199254740993"}},
+       {R"({"enum": [-9223372036854775808, 18446744073709551615, 4], "exclusiveMinimum": -9223372036854775808})",
+        {"18446744073709551615", "4"},
+        {"-9223372036854775808"}},
+       {R"({"allOf": [{"type": "integer", "minimum": -5, "maximum": -1}, {"maximum": 18446744073709551614}]})",
+        {"-5", "-1"},
+        {"0", "-6"}},
+       {R"({"type": "integer", "exclusiveMinimum": 90071992547409921, "minimum": 90071992547409925, "maximum": 90071992547409927})",
+        {"90071992547409925", "90071992547409927"},
+        {"90071992547409922", "90071992547409924", "90071992547409928"}},
+       {R"({"type": "integer", "minimum": 999999999999999990, "maximum": 18446744073709551615})",
+        {"999999999999999990", "999999999999999999"},
+        {"0", "1000000000000000", "999999999999999989"}},
+       {R"({"type": "integer", "minimum": -1e300, "maximum": -2000000000000000})",
+        {"-2000000000000000", "-999999999999999999"},
+        {"-1999999999999999", "0"}},
+       {R"({"type": "integer", "minimum": 5, "maximum": 18446744073709551615})", {"5", "999999999999999"}, {"4", "-1"}},
+       {R"({"type": "integer", "minimum": -18446744073709551615.0, "maximum": 3})", {"-999999999999999", "3"}, {"4"}}});
+  const auto says = [](const std::string& schema) { return support::error_of([&] { (void)schema_of(schema); }); };
+  for (const char* schema :
+       {R"({"type": "integer", "minimum": 18446744073709551615})",
+        R"({"type": "integer", "minimum": 9223372036854775808})",
+        R"({"type": "integer", "maximum": -9223372036854775808})", R"({"type": "number", "exclusiveMinimum": 1e300})"})
+    EXPECT_NE(says(schema).find("imum\" is not supported with this value"), std::string::npos)
+        << schema << says(schema);
+  for (const char* schema :
+       {R"({"type": "string", "minLength": 18446744073709551615})",
+        R"({"type": "string", "maxLength": 9007199254740993})", R"({"items": true, "minItems": 1e300})"})
+    EXPECT_NE(says(schema).find("no count at /"), std::string::npos) << schema << says(schema);
+  EXPECT_NE(says(R"({"enum": [-1, 2], "allOf": [{"const": 18446744073709551615}]})").find("no text satisfies"),
+            std::string::npos);
 }
 
 // A $ref may lead where no keyword does. What it finds there is checked as all else, and counts.

@@ -265,6 +265,10 @@ std::optional<Decimal> scaled_decimal(std::string_view text) {
 
 }  // namespace
 
+bool operator<(const Decimal& a, const Decimal& b) {
+  return static_cast<__int128>(a.digits) * power(b.scale) < static_cast<__int128>(b.digits) * power(a.scale);
+}
+
 std::optional<Decimal> decimal_of(std::string_view text) {
   std::optional<Decimal> out = scaled_decimal(text);
   if (!out) return std::nullopt;

@@ -19,6 +19,8 @@ struct Decimal {
   int64_t digits = 0;
   int scale = 0;  // 0 to 15
 };
+bool operator<(const Decimal& a, const Decimal& b);  // exactly
+
 // From the shortest text of a double, or of an integer. nullopt: more than 18 digits, or too small.
 std::optional<Decimal> decimal_of(std::string_view text);
 

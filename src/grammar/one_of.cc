@@ -6,7 +6,9 @@
 #include <map>
 #include <string>
 
+#include "grammar/exact_numbers.h"
 #include "grammar/regex.h"
+#include "grammar/regex_overlap.h"
 #include "grammar/schema_values.h"
 #include "grammar/string_formats.h"
 #include "sys/error.h"
@@ -19,8 +21,9 @@ using Json = nlohmann::ordered_json;
 constexpr int kInsideMax = 3;             // properties inside properties that are compared
 constexpr int64_t kStepsMax = 1'000'000;  // of comparisons: beyond, nothing is known
 
-// Of the texts written for one schema: none satisfies another schema, some may, some do.
-enum class Overlap { none, unknown, some };
+// Of the texts written for one schema: none satisfies another schema, some may, some may and that could be told with
+// more work, some do.
+enum class Overlap { none, unknown, too_complex, some };
 
 Overlap worse(Overlap a, Overlap b) { return std::max(a, b); }
 
@@ -57,20 +60,22 @@ bool writes(const Json& schema, const std::string& type) {
   return type == "object" ? object : type == "array" ? array : type == "string" ? string : type == "number" && number;
 }
 
-double number_of(const Json& schema, const char* key, double otherwise) {
+// Exact: integers next to each other from 2^53 on are one double.
+using Wide = long double;
+Wide number_of(const Json& schema, const char* key, Wide otherwise) {
   const Json* value = keyword_in(schema, key);
-  return value ? value->get<double>() : otherwise;
+  return value ? wide_of(*value) : otherwise;
 }
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr Wide kInfinite = std::numeric_limits<Wide>::infinity();
 
 Overlap of_counts(const Json& a, const Json& b, const char* least, const char* most) {
-  const double low = std::max(number_of(a, least, 0), number_of(b, least, 0)),
-               high = std::min(number_of(a, most, kInfinite), number_of(b, most, kInfinite));
+  const Wide low = std::max(number_of(a, least, 0), number_of(b, least, 0)),
+             high = std::min(number_of(a, most, kInfinite), number_of(b, most, kInfinite));
   return low > high ? Overlap::none : Overlap::some;
 }
 
 Overlap of_numbers(const Json& a, const Json& b) {
-  double low = -kInfinite, high = kInfinite;
+  Wide low = -kInfinite, high = kInfinite;
   for (const Json* s : {&a, &b}) {
     low = std::max({low, number_of(*s, "minimum", low), number_of(*s, "exclusiveMinimum", low)});
     high = std::min({high, number_of(*s, "maximum", high), number_of(*s, "exclusiveMaximum", high)});
@@ -88,14 +93,6 @@ Overlap of_numbers(const Json& a, const Json& b) {
   }
   if (low > high || (low == high && open)) return Overlap::none;
   return keyword_in(a, "multipleOf") || keyword_in(b, "multipleOf") ? Overlap::unknown : Overlap::some;
-}
-
-Overlap of_strings(const Json& a, const Json& b) {
-  if (of_counts(a, b, "minLength", "maxLength") == Overlap::none) return Overlap::none;
-  // Expressions are not compared, nor their lengths; a format may be one that validators do not look at.
-  const auto described = [](const Json& s) { return has_any(s, {"pattern", "format"}); };
-  const auto limited = [&](const Json& s) { return described(s) || has_any(s, {"minLength", "maxLength"}); };
-  return (described(a) && limited(b)) || (described(b) && limited(a)) ? Overlap::unknown : Overlap::some;
 }
 
 class Comparison {
@@ -139,7 +136,9 @@ class Comparison {
       Holds held = Holds::yes;
       for (const auto& [key, operand] : other.items()) {
         if (held == Holds::no) break;
-        held = both(held, key != "enum" ? of_value(v, key, other) : others.contains(v) ? Holds::yes : Holds::no);
+        held = both(held, key != "enum"                   ? of_value(v, key, other)
+                          : others.contains(canonical(v)) ? Holds::yes
+                                                          : Holds::no);
       }
       if (held != Holds::no) out = worse(out, held == Holds::yes ? Overlap::some : Overlap::unknown);
     }
@@ -210,6 +209,35 @@ class Comparison {
     return out;
   }
 
+  // The strings that `a` writes, under `b`, which validators search for its pattern. Where one has a format, nothing is
+  // known of what satisfies neither text of it here: validators take more for one, or do not look at it.
+  Overlap of_strings(const Json& a, const Json& b) {
+    const Overlap counts = of_counts(a, b, "minLength", "maxLength");
+    if (counts == Overlap::none || !(is_described(a) || is_described(b))) return counts;
+    std::vector<Regex> all;
+    bool has_format = false, plain = false;
+    for (const Json* s : {&a, &b}) {
+      if (const Json* pattern = keyword_in(*s, "pattern")) {
+        const std::string text = enforced_pattern(*pattern);
+        all.push_back(s == &a ? Regex::parse(text, where_) : Regex::parse_search(text, where_));
+        plain = plain || (s == &a && all.back().is_plain());
+      }
+      const Json* format = keyword_in(*s, "format");
+      const std::string text = format ? format_pattern(*format, where_) : "";
+      if (!text.empty()) all.push_back(Regex::parse(text, where_)), has_format = true;
+    }
+    std::optional<bool> common = have_common_text(all, search_steps_);
+    const auto least = static_cast<int64_t>(std::max(number_of(a, "minLength", 0), number_of(b, "minLength", 0)));
+    const Wide most = std::min(number_of(a, "maxLength", kInfinite), number_of(b, "maxLength", kInfinite));
+    if (common.value_or(false) && (least > 0 || most < kInfinite)) {
+      all.push_back(Regex::any_text(least, most < kInfinite ? static_cast<int64_t>(most) : kUnbounded));
+      common = have_common_text(all, search_steps_);
+    }
+    if (!common) return Overlap::too_complex;
+    return *common ? Overlap::some : has_format || !plain ? Overlap::unknown : Overlap::none;
+  }
+  static bool is_described(const Json& s) { return has_any(s, {"pattern", "format"}); }
+
   // An empty array satisfies both of what differs in its elements.
   Overlap of_arrays(const Json& a, const Json& b, int depth, Json* repair) {
     if (of_counts(a, b, "minItems", "maxItems") == Overlap::none) return Overlap::none;
@@ -277,7 +305,7 @@ class Comparison {
       if (here == Overlap::none && written) return Overlap::none;
       if (here == Overlap::none && telling.empty() && inside != false && first.properties.contains(name))
         telling = name;
-      if (here == Overlap::unknown && written) out = Overlap::unknown;
+      if (written) out = std::min(out, here);
     }
     if (!repair || first.patterns) return out;  // patterns stand beside no properties
     if (!telling.empty()) return (*repair)["required"].push_back(telling), Overlap::none;
@@ -324,6 +352,11 @@ std::vector<Json> exclusions(const std::vector<Ways>& alternatives, const WaysOf
           if (overlap == Overlap::some)
             fail(where, {.what = fmt::format("the alternatives {} and {} of a oneOf hold for the same values", i, j),
                          .hint = "anyOf, or a required property whose const tells them apart"});
+          if (overlap == Overlap::too_complex && repair.empty())
+            fail(where, {.what = fmt::format("the patterns of the alternatives {} and {} of a oneOf are too complex to "
+                                             "be compared",
+                                             i, j),
+                         .hint = "anyOf, shorter patterns, or a required property whose const tells them apart"});
           if (!repair.empty()) add(out[i], repair);
         }
       }

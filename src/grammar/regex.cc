@@ -293,6 +293,18 @@ Regex Regex::parse_search(std::string_view pattern, std::string_view where) {
   return RegexParser(pattern, where, true).parse();
 }
 
+Regex Regex::any_text(int64_t min, int64_t max) {
+  Regex out;
+  out.nodes_.push_back({.kind = Node::Kind::set, .set = {{0, kCharMax}}});
+  out.nodes_.push_back({.kind = Node::Kind::repeat, .children = {0}, .min = min, .max = max});
+  return out;
+}
+
+bool Regex::is_plain() const {
+  const auto is_printable = [](const CharRange& r) { return r.first >= ' ' && r.last <= '~'; };
+  return std::ranges::all_of(nodes_, [&](const Node& n) { return std::ranges::all_of(n.set, is_printable); });
+}
+
 StateId Regex::compile(Builder& b, Spelling spelling, StateId next) const {
   return compile(b, spelling, static_cast<int32_t>(nodes_.size()) - 1, next);
 }

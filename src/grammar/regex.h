@@ -26,6 +26,8 @@ class Regex {
   // The same for texts that have a match somewhere, as validators look for it: but for its anchors, anything may stand
   // around it.
   static Regex parse_search(std::string_view pattern, std::string_view where);
+  // Any text of so many characters.
+  static Regex any_text(int64_t min, int64_t max);
   // A text of the expression, then `next`.
   StateId compile(Builder& b, Spelling spelling, StateId next) const;
 
@@ -43,9 +45,12 @@ class Regex {
   // Its texts that have none of some characters; without nodes: there are none.
   Regex without(const CharSet& characters) const;
   bool empty() const { return nodes_.empty(); }
+  // Whether its texts are of printable ASCII alone, of which all validators say the same.
+  bool is_plain() const;
 
  private:
   friend class RegexParser;
+  friend class Unrolled;
   struct Node {
     enum class Kind : uint8_t { set, sequence, choice, repeat } kind;
     CharSet set{};

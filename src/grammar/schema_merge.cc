@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "grammar/exact_numbers.h"
 #include "grammar/schema_check.h"
 #include "grammar/schema_values.h"
 #include "io/ordered_json.h"
@@ -141,16 +142,16 @@ Json SchemaMerger::merged(Json a, const Json& b) {
     } else if (key == "patternProperties") {
       continue;  // compared by their presence
     } else if (key.starts_with("min") || key == "exclusiveMinimum") {
-      here = std::max(here, value);
+      if (compare_numbers(value, here) > 0) here = value;
     } else if (key.starts_with("max") || key == "exclusiveMaximum") {
-      here = std::min(here, value);
+      if (compare_numbers(value, here) < 0) here = value;
     } else if (key == "uniqueItems") {
       here = here == true || value == true;
     } else if (key == "enum") {
       const ValueSet others = value_set(value);
       Json common = Json::array();
       for (const Json& one : here) {
-        if (others.contains(nlohmann::json(one))) common.push_back(one);
+        if (others.contains(canonical(one))) common.push_back(one);
       }
       here = std::move(common);
     } else if (!same_value(here, value)) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "grammar/exact_numbers.h"
 #include "grammar/regex.h"
 #include "grammar/schema_check.h"
 #include "grammar/string_formats.h"
@@ -26,12 +27,11 @@ int64_t characters_of(const std::string& text) {
 }
 
 Holds holds_for_number(const Json& value, const std::string& keyword, const Json& operand) {
-  if (keyword == "minimum") return known(value >= operand);
-  if (keyword == "maximum") return known(value <= operand);
-  if (keyword == "exclusiveMinimum") return known(value > operand);
-  if (keyword == "exclusiveMaximum") return known(value < operand);
-  const double quotient = value.get<double>() / operand.get<double>();  // validators divide doubles
-  return known(quotient == std::trunc(quotient));
+  if (keyword == "multipleOf") return known(is_multiple(value, operand));
+  const int order = compare_numbers(value, operand);
+  if (keyword == "minimum") return known(order >= 0);
+  if (keyword == "maximum") return known(order <= 0);
+  return known(keyword == "exclusiveMinimum" ? order > 0 : order < 0);
 }
 
 // What is inside them is not looked at.
@@ -68,11 +68,11 @@ const Json* keyword_in(const Json& schema, const char* keyword) {
   return at == schema.end() ? nullptr : &*at;
 }
 
-bool same_value(const Json& a, const Json& b) { return nlohmann::json(a) == nlohmann::json(b); }
+bool same_value(const Json& a, const Json& b) { return canonical(a) == canonical(b); }
 
 ValueSet value_set(const Json& list) {
   ValueSet out;
-  for (const Json& value : list) out.insert(nlohmann::json(value));
+  for (const Json& value : list) out.insert(canonical(value));
   return out;
 }
 
@@ -85,12 +85,8 @@ int64_t count_values(const Json& value) {
 }
 
 bool has_type(const Json& value, const std::string& type) {
-  if (io::digits_of(value)) return type == "integer" || type == "number";  // beyond 64 bits
-  if (type == "integer")
-    return value.is_number_integer() ||
-           (value.is_number() && value.get<double>() == static_cast<double>(static_cast<int64_t>(
-                                                            std::clamp(value.get<double>(), -1e15, 1e15))));
-  if (type == "number") return value.is_number();
+  if (type == "number") return is_number(value);
+  if (type == "integer") return is_number(value) && is_whole(value);
   if (type == "string") return value.is_string();
   if (type == "boolean") return value.is_boolean();
   if (type == "null") return value.is_null();
@@ -113,9 +109,7 @@ Holds holds(const Json& value, const std::string& keyword, const Json& operand) 
   }
   if (keyword == "pattern" || keyword == "format") return value.is_string() ? Holds::unknown : Holds::yes;
   if (is_one_of(keyword, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})) {
-    if (const auto digits = io::digits_of(value))
-      return holds_for_number(std::strtod(digits->c_str(), nullptr), keyword, operand);
-    return value.is_number() ? holds_for_number(value, keyword, operand) : Holds::yes;
+    return is_number(value) ? holds_for_number(value, keyword, operand) : Holds::yes;
   }
   const bool of_arrays = is_one_of(keyword, {"items", "prefixItems", "minItems", "maxItems", "uniqueItems"});
   return (of_arrays ? value.is_array() : value.is_object()) ? holds_for_size(value, keyword, operand) : Holds::yes;

@@ -13,7 +13,7 @@ const nlohmann::ordered_json* keyword_in(const nlohmann::ordered_json& schema, c
 
 // As JSON Schema compares values: whatever the order of keys, and 1 is 1.0.
 bool same_value(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
-using ValueSet = std::set<nlohmann::json>;
+using ValueSet = std::set<nlohmann::json>;  // in their canonical form (exact_numbers.h)
 ValueSet value_set(const nlohmann::ordered_json& list);
 
 // How many values a JSON value consists of, itself included.

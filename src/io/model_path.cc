@@ -98,6 +98,20 @@ std::string hint_for_missing(const std::string& name, const ModelPlaces& places)
                                          : fmt::format("hf download {} --revision {}", name, printable(r.revision))});
 }
 
+// A file with a graph, as braid data graph writes it, has the extension of a model. One that is damaged is refused
+// where it is read.
+void refuse_graph(const fs::path& path, const std::string& where) {
+  try {
+    const Safetensors file(path);
+    if (!file.find("rowptr") || !file.find("col")) return;
+  } catch (const Error&) {
+    return;
+  }
+  fail(where,
+       {.what = "is a graph, not a model",
+        .hint = fmt::format("braid info {}, or braid train with objective = \"graph\" and it as graph.path", where)});
+}
+
 ModelPath named_file(const fs::path& path) {
   const std::string where = printable(path.string());
   if (path.extension() == ".incomplete")
@@ -105,6 +119,7 @@ ModelPath named_file(const fs::path& path) {
   if (path.extension() == ".gguf") return {path.filename().string(), path, path};
   if (path.extension() != ".safetensors")
     fail(where, {.what = "is not a model", .expected = "a folder, a .safetensors or a .gguf file"});
+  refuse_graph(path, where);
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   return {path.filename().string(), folder, path};
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <sstream>
 
 #include "io/atomic_file.h"
@@ -31,6 +32,7 @@ class Nester {
   NestReport run(const std::filesystem::path& out) {
     NestReport report{
         .full = full_sizes(whole_.config()), .samples = std::ssize(whole_.rows()), .tokens = whole_.tokens()};
+    check_budgets();
     if (!whole_.measure()) return report;
     order_ = order_of(whole_.config(), whole_.scores());
     const CostModel costs(whole_.config(), order_.layers);
@@ -60,6 +62,18 @@ class Nester {
 
  private:
   int threads() const { return options_.prune.threads; }
+  // Before anything is measured: the smallest has to be within reach.
+  void check_budgets() const {
+    const auto smallest = std::ranges::min_element(options_.budgets, {}, &Budget::share);
+    if (smallest == options_.budgets.end() || smallest->share >= 1) return;
+    std::vector<int64_t> order(whole_.config().layers.size());
+    std::iota(order.begin(), order.end(), 0);
+    const CostModel costs(whole_.config(), order);
+    const Candidate all{.cost = costs.of({})};
+    const Target target{.what = options_.measure, .value = smallest->share, .share = true};
+    check_target(whole_.ranges(), all, costs, order, {.target = target, .axes = whole_.axes(), .asked = "--budgets"},
+                 [](const Sizes&) { return 0; });
+  }
   double loss_of(models::Model& model) { return staged_loss(model, whole_.rows(), threads(), stage_); }
   Keep keep_for(const Sizes& sizes) const {
     Keep keep = first_of(whole_.config(), order_, sizes);

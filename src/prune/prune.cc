@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "engine/runner.h"
 #include "io/atomic_file.h"
@@ -55,23 +56,25 @@ class Pruner {
   Report run(const std::filesystem::path& out) {
     Report report{.full = full_sizes(whole_.config()), .samples = std::ssize(whole_.rows()), .tokens = whole_.tokens()};
     for (const Axis a : whole_.axes()) report.cut.push_back(whole_.ranges()[static_cast<size_t>(a)]);
-    if (!whole_.measure()) return report;
-    order_ = ranked(whole_.scores().of.at({Axis::layers, -1}));
-    const CostModel costs(whole_.config(), order_);
     const io::Safetensors stored(path_.weights);
+    order_.resize(whole_.config().layers.size());
+    const CostModel costs(whole_.config(), order_);
     const FileBytes bytes(whole_.config(), whole_.layouts(), order_, [&](const models::TensorSpec& spec) {
       return size_of(stored.need(whole_.files().get(spec).name).dtype);
     });
-    Candidate whole{.cost = costs.of({})};
-    whole.bytes = stored_bytes(path_.weights);
-    whole.loss = quick_loss(*whole_.model(), whole_.quick(), options_.threads);
+    std::iota(order_.begin(), order_.end(), 0);
+    Candidate whole{.cost = costs.of({}), .bytes = stored_bytes(path_.weights)};
     whole.tokens_s = decode_rate(whole_.model(), options_.threads);
+    const SearchOptions wanted{.target = options_.target, .axes = whole_.axes(), .candidates = options_.candidates};
+    check_target(whole_.ranges(), whole, costs, order_, wanted, [&](const Sizes& sizes) { return bytes.of(sizes); });
+    if (!whole_.measure()) return report;
+    std::ranges::copy(ranked(whole_.scores().of.at({Axis::layers, -1})), order_.begin());  // which `costs` reads
+    whole.loss = quick_loss(*whole_.model(), whole_.quick(), options_.threads);
     const Trials trials{
         .loss = [this](const Sizes& sizes) { return quick_loss(*cut(sizes), whole_.quick(), options_.threads); },
         .tokens_s = [this](const Sizes& sizes) { return decode_rate(cut(sizes), options_.threads); },
         .bytes = [&bytes](const Sizes& sizes) { return bytes.of(sizes); }};
-    report.found = search(whole_.ranges(), whole, costs,
-                          {.target = options_.target, .axes = whole_.axes(), .candidates = options_.candidates}, trials,
+    report.found = search(whole_.ranges(), whole, costs, wanted, trials,
                           [this](int64_t done, int64_t total) { return stage_("trying cuts", done, total); });
     report.parent = shown(whole);
     if (report.found.tried.empty()) return report;

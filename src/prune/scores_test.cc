@@ -2,9 +2,14 @@
 // program's blocks; rankings by hand; costs against the inventory.
 #include "prune/scores.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <tuple>
 
 #include "models/count.h"
@@ -14,9 +19,11 @@
 #include "prune/cost.h"
 #include "prune/cut_model.h"
 #include "prune/measure.h"
+#include "prune/prune.h"
 #include "prune/prune_support.h"
 #include "prune/search.h"
 #include "support/error_of.h"
+#include "support/folder.h"
 #include "support/golden.h"
 
 namespace braid::prune {
@@ -506,6 +513,65 @@ TEST(Search, ASpeedIsMeasured) {
     EXPECT_NE(text.find("20 tokens/s (200.0% of the whole) of the smallest, measured"), std::string::npos) << text;
     EXPECT_NE(text.find("--target tok_s=2.000x"), std::string::npos) << text;
     EXPECT_EQ(asked, 1);
+  }
+}
+
+// What is refused before anything is measured cannot be met whichever layers stay: those of every subset are tried
+// here.
+TEST(Search, ATargetOutOfReachIsKnownBeforeMeasuring) {
+  const models::Config config = models::load_config(io::find_model(support::data("hf/nemotron-h-latent-mtp")));
+  std::vector<int64_t> order(config.layers.size());
+  const auto count = std::ssize(order);
+  const auto ranges = axes_of(config, {.width = 0.5, .depth = 0.6});
+  const CostModel costs(config, order);
+  std::iota(order.begin(), order.end(), 0);
+  const Candidate whole{.cost = costs.of({}), .bytes = 2 * costs.of({}).params};
+  const auto bytes = [&](const Sizes& sizes) { return 2 * costs.of(sizes).params; };
+  for (const char* axes : {"layers", "hidden,experts", "hidden,experts,layers"}) {
+    SearchOptions options{.axes = parse_axes(axes, ranges)};
+    Sizes least;
+    for (const Axis a : options.axes) least[a] = ranges[static_cast<size_t>(a)].least;
+    const int64_t kept = least[Axis::layers] > 0 ? least[Axis::layers] : count;
+    int64_t params = whole.cost.params, active = whole.cost.active;
+    for (uint64_t subset = 0; subset < uint64_t{1} << count; ++subset) {
+      if (std::popcount(subset) != kept) continue;
+      std::ranges::stable_sort(order, std::greater<>(), [&](int64_t layer) { return subset >> layer & 1; });
+      params = std::min(params, costs.of(least).params);
+      active = std::min(active, costs.of(least).active);
+    }
+    for (const auto& [word, most] : {std::pair("params", params), {"active", active}}) {
+      const auto refused = [&](int64_t target) {
+        options.target = parse_target(fmt::format("{}={}", word, target));
+        return support::error_of([&] { check_target(ranges, whole, costs, order, options, bytes); });
+      };
+      EXPECT_EQ(refused(most), "") << axes;
+      EXPECT_NE(refused(most - 1).find("no combination of cuts has at most"), std::string::npos) << axes << word;
+    }
+    const auto refused = [&](double gib) {
+      options.target = {.what = Measure::gib, .value = gib};
+      return support::error_of([&] { check_target(ranges, whole, costs, order, options, bytes); });
+    };
+    EXPECT_EQ(refused(static_cast<double>(2 * params + 1) / 0x1p30), "");
+    EXPECT_NE(refused(static_cast<double>(2 * params - 1) / 0x1p30), "");
+  }
+}
+
+TEST(Search, NothingIsMeasuredForATargetOutOfReach) {
+  const io::ModelPath model = io::find_model(support::data("tiny-chat"));
+  const support::Folder folder;
+  const data::DataSpec data{.kind = "text", .path = support::data("calibration/text.txt"), .batch = 1, .length = 96};
+  for (const auto& [target, says] : {std::pair("params=0.01", "no combination of cuts"),
+                                     {"gib=1%", "no combination"},
+                                     {"active=2", "no combination"},
+                                     {"params=1", "meets it as it is"},
+                                     {"tok_s=0.5x", "meets it as it is"},
+                                     {"tok_s=1e-9", "meets it as it is"}}) {
+    int stages = 0;
+    const auto stage = [&](const char*, int64_t, int64_t) { return ++stages, true; };
+    const std::string text = support::error_of(
+        [&] { (void)prune_model(model, data, folder.path() / "out", {.target = parse_target(target)}, stage); });
+    EXPECT_NE(text.find(says), std::string::npos) << target << text;
+    EXPECT_EQ(stages, 0) << target;
   }
 }
 

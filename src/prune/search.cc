@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "sys/error.h"
@@ -49,16 +50,39 @@ std::string text_of(Measure what, double value, double whole) {
   return fmt::format("{} ({:.1f}% of the whole)", number, 100 * value / whole);
 }
 
+double limit_of(const Candidate& whole, const Target& t) { return t.share ? t.value * of(whole, t.what) : t.value; }
+
+void refuse_met(const Candidate& whole, const SearchOptions& options) {
+  const Target& t = options.target;
+  if (meets(whole, t.what, limit_of(whole, t)))
+    fail(options.asked,
+         {.what = "the model meets it as it is", .got = text_of(t.what, of(whole, t.what), of(whole, t.what))});
+}
+
+// Refuses a target that nothing meets, with what comes nearest to it.
+[[noreturn]] void offer(const Candidate& whole, const Candidate& nearest, const SearchOptions& options) {
+  const Measure what = options.target.what;
+  const double reached = of(nearest, what), all = of(whole, what), share = reached / all;
+  const bool speed = what == Measure::tok_s;
+  const std::string target = fmt::format("--target {}={:.3f}{}", kMeasures[static_cast<size_t>(what)],
+                                         speed ? std::floor(share * 1000) / 1000 : std::ceil(share * 1000) / 1000,
+                                         what == Measure::params || what == Measure::active ? "" : "x");
+  fail(
+      options.asked,
+      {.what = fmt::format("no combination of cuts has {} {}", speed ? "at least" : "at most",
+                           text_of(what, limit_of(whole, options.target), all)),
+       .got = fmt::format("{} {}", text_of(what, reached, all), speed ? "of the smallest, measured" : "as the nearest"),
+       .hint = fmt::format("{}, more axes, or a lower --min-width or --min-depth",
+                           options.asked == std::string_view("--target") ? target : "a larger budget")});
+}
+
 class Searcher {
  public:
   Searcher(const std::array<AxisRange, kAxes>& ranges, const Candidate& whole, const CostModel& costs,
            const SearchOptions& options, const Trials& trials, const std::function<bool(int64_t, int64_t)>& progress)
       : ranges_(ranges), whole_(whole), costs_(costs), options_(options), trials_(trials), progress_(progress) {
-    const Target& t = options.target;
-    limit_ = t.share ? t.value * of(whole, t.what) : t.value;
-    if (meets(whole, t.what, limit_))
-      fail(options.asked,
-           {.what = "the model meets it as it is", .got = text_of(t.what, of(whole, t.what), of(whole, t.what))});
+    limit_ = limit_of(whole, options.target);
+    refuse_met(whole, options);
     choose_grid();
   }
 
@@ -95,7 +119,7 @@ class Searcher {
     for (const auto& points : grid_) last.push_back(points.size() - 1);
     least_ = candidate(last);
     least_.tokens_s = trials_.tokens_s(least_.sizes);
-    if (!meets(least_, Measure::tok_s, limit_)) offer(least_);
+    if (!meets(least_, Measure::tok_s, limit_)) offer(whole_, least_, options_);
     return step();
   }
 
@@ -198,24 +222,9 @@ class Searcher {
       while (i < at.size() && ++at[i] == grid_[i].size()) at[i++] = 0;
       more = i < at.size();
     }
-    if (best.empty() && !is_speed()) offer(nearest);
+    if (best.empty() && !is_speed()) offer(whole_, nearest, options_);
     std::sort_heap(best.begin(), best.end(), less);
     return best;
-  }
-
-  [[noreturn]] void offer(const Candidate& nearest) const {
-    const Measure what = options_.target.what;
-    const double reached = of(nearest, what), whole = of(whole_, what), share = reached / whole;
-    const bool speed = is_speed();
-    const std::string target = fmt::format("--target {}={:.3f}{}", kMeasures[static_cast<size_t>(what)],
-                                           speed ? std::floor(share * 1000) / 1000 : std::ceil(share * 1000) / 1000,
-                                           what == Measure::params || what == Measure::active ? "" : "x");
-    fail(options_.asked, {.what = fmt::format("no combination of cuts has {} {}", speed ? "at least" : "at most",
-                                              text_of(what, limit_, whole)),
-                          .got = fmt::format("{} {}", text_of(what, reached, whole),
-                                             speed ? "of the smallest, measured" : "as the nearest"),
-                          .hint = fmt::format("{}, more axes, or a lower --min-width or --min-depth",
-                                              options_.base == Sizes{} ? target : "a larger budget")});
   }
 
   void drop_slow(std::vector<Candidate>& list) const {
@@ -258,6 +267,29 @@ Target parse_target(const std::string& text) {
   if (!unit.empty() && unit != "%" && unit != "x") refuse();
   t.share = !unit.empty() || ((t.what == Measure::params || t.what == Measure::active) && t.value <= 1);
   return t;
+}
+
+void check_target(const std::array<AxisRange, kAxes>& ranges, const Candidate& whole, const CostModel& costs,
+                  std::span<int64_t> order, const SearchOptions& options,
+                  const std::function<int64_t(const Sizes&)>& bytes) {
+  refuse_met(whole, options);
+  const Measure what = options.target.what;
+  if (what == Measure::tok_s) return;
+  Candidate least{.sizes = options.base};
+  for (const Axis a : options.axes) least.sizes[a] = ranges[static_cast<size_t>(a)].least;
+  Sizes alone = least.sizes;
+  alone[Axis::layers] = 1;
+  std::vector<std::pair<double, int64_t>> layers;  // what one of them and all outside layers take, and its index
+  for (int64_t i = 0; i < std::ssize(order); ++i) {
+    order[0] = i;
+    const Candidate one{.cost = costs.of(alone), .bytes = what == Measure::gib ? bytes(alone) : 0};
+    layers.emplace_back(of(one, what), i);
+  }
+  std::ranges::sort(layers);
+  std::ranges::transform(layers, order.begin(), [](const auto& layer) { return layer.second; });
+  least.cost = costs.of(least.sizes);
+  if (what == Measure::gib) least.bytes = bytes(least.sizes);
+  if (!meets(least, what, limit_of(whole, options.target))) offer(whole, least, options);
 }
 
 std::vector<int64_t> sizes_of(const AxisRange& range, int64_t most) {

@@ -69,6 +69,13 @@ struct Found {
 Found search(const std::array<AxisRange, kAxes>& ranges, const Candidate& whole, const CostModel& costs,
              const SearchOptions& options, const Trials& trials, const std::function<bool(int64_t, int64_t)>& progress);
 
+// Before anything is measured: Error, as that of `search`, for a target that the whole model meets, or that not even
+// the smallest combination does, whichever layers will turn out to matter; of speeds the former alone is known. `order`
+// is what `costs` and `bytes` read; its content is lost.
+void check_target(const std::array<AxisRange, kAxes>& ranges, const Candidate& whole, const CostModel& costs,
+                  std::span<int64_t> order, const SearchOptions& options,
+                  const std::function<int64_t(const Sizes&)>& bytes);
+
 // Sizes of an axis that are tried: at most `most`, evenly spaced from the least to the whole, the whole first.
 std::vector<int64_t> sizes_of(const AxisRange& range, int64_t most);
 

@@ -57,6 +57,8 @@ std::vector<Gauge> gauges_of(const Counters& c) {
        m.slots},
       {"memory", "grammar_bytes", "braid:grammar_bytes", "gauge", "Bytes of the compiled constraints of answers.",
        c.grammar_bytes},
+      {"memory", "draft_index_bytes", "braid:draft_index_bytes", "gauge",
+       "Of braid:memory_bytes: n-grams of running answers, for drafts.", m.index_bytes},
       {"memory", "draft_bytes", "braid:draft_memory_bytes", "gauge", "Bytes in use for sequences of the draft model.",
        m.draft_bytes},
       {"memory", "draft_limit_bytes", "braid:draft_memory_limit_bytes", "gauge", "What they may take of --memory.",

@@ -15,9 +15,9 @@ namespace {
 
 constexpr const char* kMachine = "machine";
 
-bool is_used(const std::string& path) {
+bool is_there(const std::string& path) {
   std::error_code ignored;
-  return !path.empty() && (std::getenv("BRAID_PROFILE") || std::filesystem::exists(path, ignored));
+  return !path.empty() && std::filesystem::exists(path, ignored);
 }
 
 }  // namespace
@@ -32,8 +32,16 @@ std::string profile_path() {
 std::map<std::string, std::string> read_profile() {
   constexpr size_t kBytesMax = 64 << 10;  // a few hundred ops of 50 bytes fit many times over
   const std::string path = profile_path();
-  if (!is_used(path)) return {};
+  if (!is_there(path)) return {};
   return parse_profile(path, read_file(path, kBytesMax));
+}
+
+void need_named_profile() {
+  const char* named = std::getenv("BRAID_PROFILE");
+  if (!named || !*named || is_there(named)) return;
+  fail("BRAID_PROFILE", {.what = "names a file that does not exist",
+                         .got = printable(named),
+                         .hint = "braid bench MODEL --tune, which writes it, or BRAID_PROFILE= for no profile"});
 }
 
 std::string machine_line(const std::string& cpu_cap) {

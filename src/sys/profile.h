@@ -9,8 +9,10 @@ namespace braid::sys {
 
 // The file that BRAID_PROFILE names, or the one in the default location, whether or not it exists; "" for none.
 std::string profile_path();
-// Its lines, that of the machine included. Nothing where no file is used. Error for what is not a profile.
+// Its lines, that of the machine included. Nothing where there is no such file. Error for what is not a profile.
 std::map<std::string, std::string> read_profile();
+// Error where BRAID_PROFILE names a file that is missing, which only what writes one may do.
+void need_named_profile();
 
 // Of this machine under a cap of its instructions (BRAID_CPU): "AMD EPYC, avx512, 2 cores, braid 0.1.0".
 std::string machine_line(const std::string& cpu_cap);

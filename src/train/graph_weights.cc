@@ -76,19 +76,10 @@ gnn::NetworkSpec network_of(const Recipe& recipe, int64_t features, int64_t clas
 
 namespace {
 
-// Words and tables that only models of language read.
-constexpr std::string_view kForeign[] = {"init",        "config",  "tokenizer", "exact",        "length",
-                                         "dropout",     "data.",   "loss.",     "loop.",        "distill.",
-                                         "preference.", "policy.", "rollout.",  "nest.",        "memory.",
-                                         "precision.",  "lora.",   "eval.data", "eval.batches", "optimizer.keep_zeros"};
-
 // Every word that differs from its default and would be ignored.
 void refuse_foreign(const Recipe& recipe) {
   for (const auto& [word, value] : changed_words(recipe)) {
-    const auto names = [&word = word](std::string_view own) {
-      return own.back() == '.' ? word.starts_with(own) : word == own;
-    };
-    if (std::ranges::none_of(kForeign, names)) continue;
+    if (is_of_graphs(word)) continue;
     fail(word, {.what = "does not go with objective = \"graph\"",
                 .got = value,
                 .hint = word == "dropout" ? "graph.dropout" : "leaving it out"});

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 
 #include "io/toml.h"
@@ -443,9 +444,11 @@ bool has_word(std::string_view text, std::string_view word) {
 
 struct Printer {
   bool explain;
-  std::map<std::string, std::string> tables;  // lines by table, "" for the top
+  std::set<std::string_view> left_out{};
+  std::map<std::string, std::string> tables{};  // lines by table, "" for the top
 
   void line(std::string_view key, const nlohmann::json& value, const char* meaning) {
+    if (left_out.contains(key)) return;
     const size_t dot = key.find('.');
     const bool top = dot == std::string_view::npos;
     std::string& text = tables[top ? "" : std::string(key.substr(0, dot))];
@@ -542,8 +545,30 @@ std::vector<std::pair<std::string, std::string>> changed_words(const Recipe& rec
   return changed;
 }
 
+bool is_of_graphs(std::string_view word) {
+  constexpr std::string_view kLanguage[] = {"init",         "config",
+                                            "tokenizer",    "exact",
+                                            "length",       "accumulate",
+                                            "dropout",      "data.",
+                                            "loss.",        "loop.",
+                                            "distill.",     "parallel.",
+                                            "preference.",  "policy.",
+                                            "rollout.",     "nest.",
+                                            "memory.",      "precision.",
+                                            "lora.",        "eval.data",
+                                            "eval.batches", "optimizer.keep_zeros"};
+  if (word == "parallel.grid" || word == "parallel.collectives") return true;
+  return std::ranges::none_of(
+      kLanguage, [&](std::string_view own) { return own.back() == '.' ? word.starts_with(own) : word == own; });
+}
+
 std::string to_toml(const Recipe& recipe, bool explain) {
-  Printer printer{explain, {}};
+  Printer printer{explain};
+  const auto words = words_of(recipe), changed = changed_words(recipe);
+  for (const auto& word : words) {
+    const bool has_default = std::ranges::find(changed, word) == changed.end();
+    if (recipe.objective == "graph" && has_default && !is_of_graphs(word.first)) printer.left_out.insert(word.first);
+  }
   each_word(recipe, printer);
   std::string text;
   for (const auto& [table, lines] : printer.tables) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -211,7 +212,11 @@ std::vector<std::pair<std::string, std::string>> words_of(const Recipe& recipe);
 // Those that differ from their defaults.
 std::vector<std::pair<std::string, std::string>> changed_words(const Recipe& recipe);
 
-// TOML that reads back as the same recipe; with `explain`, the meaning of every word in a comment.
+// Whether objective = "graph" reads this word: others it refuses, where they differ from their defaults.
+bool is_of_graphs(std::string_view word);
+
+// TOML that reads back as the same recipe; with `explain`, the meaning of every word in a comment. A recipe of a graph
+// is without the words that its objective does not read.
 std::string to_toml(const Recipe& recipe, bool explain);
 
 }  // namespace braid::train

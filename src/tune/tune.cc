@@ -1,5 +1,7 @@
 #include "tune/tune.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -166,6 +168,22 @@ Finding choose(const Threshold& threshold, int64_t initial, std::vector<Point> p
   found.chosen = best;
   found.gain = std::exp(log_gain);
   return found;
+}
+
+std::string summary_of(std::span<const Finding> findings) {
+  std::string timed, changed, unasked;
+  for (const Finding& f : findings) {
+    const auto add = [&](std::string& list) {
+      list += fmt::format("{}{}", list.empty() ? "" : ", ", f.threshold->name);
+    };
+    add(f.points.empty() ? unasked : timed);
+    if (f.chosen != f.initial) add(changed);
+  }
+  if (timed.empty()) return "nothing was timed: no product of this model asks for a threshold on this CPU";
+  std::string text = fmt::format("timed: {}; {}", timed,
+                                 changed.empty() ? "the defaults of these are right here" : "chosen anew: " + changed);
+  if (!unasked.empty()) text += fmt::format("; not timed, since no product here asks for them: {}", unasked);
+  return text;
 }
 
 std::vector<Point> compare(const Threshold& threshold, std::span<const int64_t> rows, int rounds,

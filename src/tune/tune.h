@@ -53,6 +53,9 @@ inline constexpr double kClassGain = 1.3;
 // The value with the least time over all points, or the default, unless that gains kLeastGain and more than the noise.
 Finding choose(const Threshold& threshold, int64_t initial, std::vector<Point> points);
 
+// One sentence: which thresholds were timed and what came of it, and which ones no product of the model asks for.
+std::string summary_of(std::span<const Finding> findings);
+
 // Seconds of one pass over some matrices, with `rows` rows of x.
 using Seconds = std::function<double(const Thresholds&, int64_t rows)>;
 // Times both ways of a threshold in turns at each number of rows, `rounds` times each and at least twice. Two turns,

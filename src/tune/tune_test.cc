@@ -42,6 +42,18 @@ TEST(Choose, TheDefaultStaysUnlessAnotherValueGainsMoreThanNoise) {
   EXPECT_EQ(choose(t, 4, points({1, 1, 1, 1, 0.5, 1.3, 1.3})).chosen, 4);  // what is won later is lost before
 }
 
+TEST(Summary, NamesWhatWasTimedAndWhatNoProductAsksFor) {
+  const Threshold &few = threshold("panel_few_rows"), &codes = threshold("codes_few_rows");
+  const Finding unasked = choose(codes, 4, {}), same = choose(few, 64, points({1, 1}));
+  const Finding other = choose(few, 1, points({1, 1.5, 1.5}));
+  EXPECT_EQ(summary_of({}), "nothing was timed: no product of this model asks for a threshold on this CPU");
+  EXPECT_EQ(summary_of(std::array{unasked}), summary_of({}));
+  EXPECT_EQ(summary_of(std::array{same}), "timed: panel_few_rows; the defaults of these are right here");
+  EXPECT_EQ(summary_of(std::array{other, unasked}),
+            "timed: panel_few_rows; chosen anew: panel_few_rows; not timed, since no product here asks for them: "
+            "codes_few_rows");
+}
+
 // Way `below` takes 2 + rows, the one above 6: they cross at 4 rows. A drift that slows every later call by a tenth
 // cancels out in turns.
 TEST(Choose, FindsWhereTwoWaysCrossOnAMachineThatDrifts) {
