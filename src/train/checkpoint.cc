@@ -35,8 +35,9 @@ std::optional<int64_t> step_of(const fs::path& folder) {
   return std::stoll(digits);
 }
 
-// Does the model's own file lose bits of this master?
+// Does the model's own file lose bits of this master, or all of it?
 bool loses_bits(const models::MasterWeights& masters, const models::MasterTensor& tensor) {
+  if (tensor.beside) return true;
   return !masters.adapters() && (masters.products() == DType::bf16 || tensor.plus != 0);
 }
 
@@ -101,7 +102,9 @@ void write_elements(io::TensorFiles& files, std::string_view prefix, const Array
 
 void write_model(const fs::path& weights, const ArrayPart& values, std::span<const TensorElements> written) {
   io::TensorFiles files(weights);
-  for (const TensorElements& w : written) write_elements(files, "", values, true, w);
+  for (const TensorElements& w : written) {
+    if (!w.tensor->beside) write_elements(files, "", values, true, w);
+  }
   files.flush();
 }
 

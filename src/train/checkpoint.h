@@ -1,7 +1,7 @@
 // Checkpoints of a run, out/checkpoints/step-00000100 and so on. Each is a model as its objective writes one (a Hugging
 // Face folder, or an adapter's: models/save.h), with a folder `training` of what else a run needs:
 //   state.safetensors  m.NAME, v.NAME and, if there is one, ema.NAME of every tensor in its global shape, F32;
-//                      master.NAME if the model's own file does not hold every bit
+//                      master.NAME if the model's own file does not hold every bit, or holds none of it
 //   state.json         step, tokens, the windows of losses and of gradient norms
 //   rollout.json       pass rates, and answers generated ahead, if the run generates answers (rollout.h)
 //   manifest.json      what decides the bits of the run (manifest.h)
