@@ -358,6 +358,7 @@ std::vector<Param> MasterWeights::own(const std::vector<MasterTensor>& tensors) 
     const int64_t rows = t.held.empty() ? whole : t.by_cols ? across : t.count() / across;
     Param& p = params.emplace_back();
     p.name = t.name;
+    p.role = t.role;
     add(t, rows, t.held.empty() || t.by_cols ? t.count() / rows : across, p);
   }
   return params;

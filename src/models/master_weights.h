@@ -87,7 +87,7 @@ class MasterWeights {
   // The tensors of all ranks that load parts of a folder, as one that loads all of it has them.
   void own_whole(const io::ModelPath& path);
   // Tensors that come from no folder, initially zero, for training other things than these models: one Param each, in
-  // order.
+  // order, with its name and role.
   std::vector<Param> own(const std::vector<MasterTensor>& tensors);
   // Room for a tensor that a run trains beside the model, `uses` times in a pass, such as a map that only its loss
   // reads. Everything that is done with parameters and their state is done with it too, but models are written without
