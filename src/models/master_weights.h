@@ -93,7 +93,7 @@ class MasterWeights {
   // reads. Everything that is done with parameters and their state is done with it too, but models are written without
   // it. Before load() or adapt().
   void reserve_beside(MasterTensor tensor, int64_t uses);
-  // Its Params, one a use with a gradient of its own; zero at first. Empty: there is none.
+  // A Param for each use, with its own gradient; zero at first. Empty: nothing was reserved.
   std::span<Param> beside() { return beside_; }
   const Adapters* adapters() const { return adapters_.get(); }
   const AdapterSpec& adapter_spec() const { return adapter_spec_; }
