@@ -284,6 +284,30 @@ TEST_F(TaskTest, TheMapIsTrainedAsParametersAre) {
   EXPECT_NEAR(trained.logs[0].grad_norm / std::sqrt(squares), 1, 1e-6);
 }
 
+// With adapters the map is trained beside them, and the adapter's file has none of it.
+TEST_F(TaskTest, AdaptersAreWrittenWithoutTheMap) {
+  distil({.teacher = teacher(), .hidden = 1});
+  recipe_.lora.rank = 2;
+  recipe_.lora.targets = {"in_proj", "q_proj"};
+  recipe_.checkpoint = {.every = 2, .keep = 9};
+  const Run whole = train();
+  const auto checkpoint = [&](const char* step) { return std::filesystem::path(recipe_.out) / "checkpoints" / step; };
+  for (const std::string& name : names_in(io::Safetensors(checkpoint("step-00000003") / "adapter_model.safetensors")))
+    EXPECT_NE(name.find("lora_"), std::string::npos) << name;
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 1};
+  Language language(recipe_, ctx);
+  Trainer trainer(recipe_, language, ctx);
+  const auto values = language.masters().values();
+  const std::vector<float> start(values.begin(), values.end());
+  trainer.resume(checkpoint("step-00000002"));
+  trainer.train({});
+  EXPECT_EQ(std::vector<float>(values.begin(), values.end()), whole.values);
+  const models::MasterTensor& map = language.masters().tensor("distill.hidden_map");
+  EXPECT_FALSE(
+      std::equal(start.begin() + map.offset, start.begin() + map.offset + map.count(), values.begin() + map.offset));
+}
+
 // Sums of ranks are those of one rank; with parallel.exact bit for bit.
 TEST_F(TaskTest, RanksShareTheMap) {
   distil({.teacher = teacher(), .ce = 0.3, .hidden = 0.8});
