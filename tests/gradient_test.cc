@@ -63,19 +63,16 @@ class Training {
             .routers = routers};
   }
 
-  // log(1 + e^(a - b)) of the losses of two sequences, and its gradients; `spread`: each target is half the token and
-  // half the next entry of the vocabulary.
-  double pair_loss(const std::vector<std::vector<int32_t>>& pair, bool spread, std::vector<float>* grads) {
+  // log(1 + e^(a - b)) of the losses of two sequences, and its gradients.
+  double pair_loss(const std::vector<std::vector<int32_t>>& pair, std::vector<float>* grads) {
     masters_.zero_grads(1);
     SeqMap seqs;
-    std::vector<int32_t> ids, targets, both;
+    std::vector<int32_t> ids, targets;
     for (const auto& s : pair) {
       seqs.add(std::ssize(s) - 1);
       ids.insert(ids.end(), s.begin(), s.end() - 1);
       targets.insert(targets.end(), s.begin() + 1, s.end());
     }
-    const auto vocab = static_cast<int32_t>(model_->config().vocab);
-    for (const int32_t target : targets) both.insert(both.end(), {target, (target + 1) % vocab});
     Ctx ctx{.arena = arena_, .tape = &tape_};
     tape_.drop = {};
     nn::StateView state;
@@ -86,13 +83,7 @@ class Training {
       return t;
     };
     const int64_t n = seqs.tokens();
-    nn::Distribution wanted;
-    if (spread) {
-      wanted.ids = tensor(both, DType::i32, {n, 2});
-      wanted.probs = tensor(std::vector<float>(both.size(), 0.5f), DType::f32, {n, 2});
-    }
-    const Tensor losses =
-        model_->losses_of(run, tensor(ids, DType::i32, {n}), tensor(targets, DType::i32, {n}), wanted);
+    const Tensor losses = model_->losses_of(run, tensor(ids, DType::i32, {n}), tensor(targets, DType::i32, {n}));
     double margin = 0;
     for (int64_t t = 0; t < n; ++t) margin += (t < seqs.seqs[1].start ? 0.1 : -0.1) * element(losses.view(), t);
     const Tensor weights(arena_, DType::f32, {n});
@@ -310,15 +301,13 @@ TEST(GradientDropout, DropsTheSameValuesHoweverAStepIsComputed) {
 // A loss of two sequences, log(1 + e^(a - b)) of their sums: the weight of each token is known only after the losses.
 TEST(GradientSlope, OfALossOfPairsIsTheSlope) {
   for (const char* name : {"gpt2", "nemotron-h-legacy"}) {
-    for (const bool spread : {false, true}) {
-      Training training(std::filesystem::path(support::data()) / "hf" / name, DType::f32);
-      const auto pair = some_sequences(training.model().config().vocab, {23, 31});
-      std::vector<float> grads;
-      const auto loss = [&] { return training.pair_loss(pair, spread, &grads); };
-      loss();
-      const std::vector<float> along = grads;
-      expect_slope(training, along, loss);
-    }
+    Training training(std::filesystem::path(support::data()) / "hf" / name, DType::f32);
+    const auto pair = some_sequences(training.model().config().vocab, {23, 31});
+    std::vector<float> grads;
+    const auto loss = [&] { return training.pair_loss(pair, &grads); };
+    loss();
+    const std::vector<float> along = grads;
+    expect_slope(training, along, loss);
   }
 }
 

@@ -86,6 +86,18 @@ class SharedCheckpoint(MeshCase):
         shutil.rmtree(self.root / "out")
         self.run_in("out", "--ranks", 2, "parallel.tp=2", "steps=4")
 
+    def test_one_rank_that_cannot_read(self):
+        self.run_in("out", "--ranks", 2, "parallel.tp=2", "checkpoint.every=1")
+        shutil.copytree(self.root / "out", self.root / "other")
+        state = self.root / "other" / "checkpoints" / "step-00000003" / "training" / "state.safetensors"
+        os.truncate(state, state.stat().st_size - 4)
+        before = files_of(self.root / "out")
+        for _, stderr, code in self.by_hand(("out", "other"), "parallel.tp=2", "steps=4", "--resume", "auto"):
+            self.assertEqual(code, 1, stderr)
+            self.assertRegex(stderr, ONE_LINE)
+            self.assertRegex(stderr, r"\[rank 1: [^]]*/other/checkpoints/step-00000003/training/state.safetensors\] is truncated")
+        self.assertEqual(files_of(self.root / "out"), before)
+
     def test_a_copy_of_one_rank_that_is_killed(self):
         words = ("--ranks", 2, "parallel.zero=2", "checkpoint.every=1", "steps=30")
         self.run_in("want", *words)

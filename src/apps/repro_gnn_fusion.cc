@@ -43,7 +43,7 @@ class FusionStep {
   FusionStep(const FusionArgs& o, const graph::Graph& graph, gnn::NetworkSpec spec)
       : block_(gnn::block_for(spec.kind, spec.rewrites, graph)), masters_(DType::f32) {
     const std::vector<gnn::LayerParam> shapes = gnn::params_of(spec);
-    params_ = masters_.own(train::tensors_of(shapes));
+    params_ = train::own_params(masters_, shapes);
     for (size_t i = 0; i < shapes.size(); ++i) {
       const models::MasterTensor& t = masters_.tensors()[i];
       for (int64_t at = 0; at < t.count(); ++at)

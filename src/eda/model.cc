@@ -49,12 +49,9 @@ QorModel::QorModel(const Labels& labels, const Split& split, const ModelSpec& sp
       draws_{.seed = static_cast<uint64_t>(spec.seed)} {
   spec_.network = with_steps(spec.network, labels);
   const std::vector<gnn::LayerParam> shapes = params_of(spec_.network);
-  params_ = masters_.own(train::tensors_of(shapes));
+  params_ = train::own_params(masters_, shapes);
   std::vector<Param*> list;
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    params_[i].role = masters_.tensors()[i].role;
-    list.push_back(&params_[i]);
-  }
+  for (Param& p : params_) list.push_back(&p);
   train::initialise(masters_, shapes, spec.seed);
   masters_.round(1);
   network_ = std::make_unique<QorNetwork>(spec_.network, params_);

@@ -18,16 +18,23 @@ LayerParam linear_bias(std::string name, int64_t out, int64_t in) {
 
 double glorot(int64_t in, int64_t out) { return std::sqrt(6 / static_cast<double>(in + out)); }
 
+// By output channels, as even as can be.
+LayerParam divided(LayerParam p) {
+  p.shard = {.axis = Shard::Axis::rows, .units = p.shape[0], .uneven = true};
+  return p;
+}
+
 }  // namespace
 
 std::vector<LayerParam> params_of(const LayerSpec& s) {
   const LayerParam zero_bias{.name = "bias", .shape = {s.out}};
   switch (s.kind) {
     case Kind::gcn:
-      return {{.name = "lin.weight", .shape = {s.out, s.in}, .matrix = true, .bound = glorot(s.in, s.out)}, zero_bias};
+      return {divided({.name = "lin.weight", .shape = {s.out, s.in}, .matrix = true, .bound = glorot(s.in, s.out)}),
+              divided(zero_bias)};
     case Kind::sage:
-      return {linear_weight("lin_l.weight", s.out, s.in), linear_bias("lin_l.bias", s.out, s.in),
-              linear_weight("lin_r.weight", s.out, s.in_dst > 0 ? s.in_dst : s.in)};
+      return {divided(linear_weight("lin_l.weight", s.out, s.in)), divided(linear_bias("lin_l.bias", s.out, s.in)),
+              divided(linear_weight("lin_r.weight", s.out, s.in_dst > 0 ? s.in_dst : s.in))};
     case Kind::gin:
       return {linear_weight("nn.0.weight", 2 * s.out, s.in), linear_bias("nn.0.bias", 2 * s.out, s.in),
               linear_weight("nn.2.weight", s.out, 2 * s.out), linear_bias("nn.2.bias", s.out, 2 * s.out)};

@@ -41,13 +41,15 @@ Block block_for(Kind kind, const Rewrites& rewrites, graph::Graph graph, sparse:
 // Whether the product of a layer goes before its aggregation, by what a training step costs.
 bool product_first(const LayerSpec& spec, const Block& block);
 
-// How a parameter starts: uniform in +-bound, or constant where the bound is 0.
+// How a parameter starts: uniform in +-bound, or constant where the bound is 0; and how it divides. Parameters of kinds
+// that no grid divides (grid.h) are whole: their graphs have more numbers than all weights together.
 struct LayerParam {
   std::string name{};
   Shape shape{};            // as stored
   bool matrix = false;      // products read it
   bool transposed = false;  // stored [inputs, outputs]
   double bound = 0, value = 0;
+  Shard shard{.axis = Shard::Axis::whole};  // by outputs
 };
 // In the order in which a layer takes them, names without the layer's number.
 std::vector<LayerParam> params_of(const LayerSpec& spec);

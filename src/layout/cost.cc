@@ -42,6 +42,7 @@ struct StageTimes {
   double forward = 0, backward = 0;  // computing, a part
   double waits = 0;                  // in a part, collectives that it waits for
   double state = 0, hidden = 0;      // once a step
+  double sums = 0;                   // once a step, before the state
   double optimizer = 0;
 
   double part() const { return forward + backward + waits; }
@@ -51,7 +52,7 @@ class Accounting {
  public:
   Accounting(const Machine& machine, const StepWork& work, Cost& cost) : machine_(machine), work_(work), cost_(cost) {}
 
-  double seconds(const Call& call) const { return seconds_of(call, work_.group(call.axis), machine_.links); }
+  double seconds(const Call& call) const { return seconds_of(call, work_.group(call), machine_.links); }
   double seconds(const std::vector<Call>& calls) const {
     double sum = 0;
     for (const Call& call : calls) sum += seconds(call);
@@ -60,7 +61,7 @@ class Accounting {
   void count(const std::vector<Call>& calls, double times) {
     for (const Call& call : calls) {
       const auto at = static_cast<size_t>(call.axis);
-      cost_.bytes[at] += times * bytes_sent(call, work_.group(call.axis));
+      cost_.bytes[at] += times * bytes_sent(call, work_.group(call));
       cost_.seconds[at] += times * seconds(call);
     }
   }
@@ -151,6 +152,7 @@ namespace {
 struct LayerSeconds {
   double forward = 0, backward = 0, waits = 0;
   double gather = 0, scatter = 0;  // of zero 3, and 2; around each pass
+  double shared = 0;               // LayerWork::sums
 };
 
 std::vector<LayerSeconds> layer_seconds(const Accounting& accounts, const StepWork& work) {
@@ -158,7 +160,10 @@ std::vector<LayerSeconds> layer_seconds(const Accounting& accounts, const StepWo
   for (size_t i = 0; i < work.layers.size(); ++i) {
     const LayerWork& layer = work.layers[i];
     const double before = accounts.seconds(layer.calls_forward), after = accounts.seconds(layer.calls_backward);
-    LayerSeconds t{.forward = layer.forward + before, .backward = layer.backward + after, .waits = before + after};
+    LayerSeconds t{.forward = layer.forward + before,
+                   .backward = layer.backward + after,
+                   .waits = before + after,
+                   .shared = accounts.seconds(layer.sums)};
     if (work.layout.parallel.zero > 1 && work.is_layer(i)) {
       const StateCalls calls = state_calls(work, {.dense = layer.dense, .experts = layer.experts});
       t.gather = accounts.seconds(calls.part_forward);
@@ -191,6 +196,7 @@ StageTimes times_of(const Accounting& accounts, const std::vector<LayerSeconds>&
     for (const size_t index : chunk) {
       t.forward += work.layers[index].forward, t.backward += work.layers[index].backward;
       t.waits += layers[index].waits;
+      t.sums += layers[index].shared;
       forward += layers[index].forward, backward += layers[index].backward;
       gathers += 2 * layers[index].gather, sums += layers[index].scatter;
       ++count;
@@ -202,7 +208,7 @@ StageTimes times_of(const Accounting& accounts, const std::vector<LayerSeconds>&
   const auto parts = static_cast<double>(work.parts());
   if (!task.overlap) {
     t.waits += gathers + sums;
-    t.state = grads + weights;
+    t.state = t.sums + grads + weights;
     return t;
   }
   // The links may be what is busy all the time.
@@ -212,6 +218,7 @@ StageTimes times_of(const Accounting& accounts, const std::vector<LayerSeconds>&
   t.state = std::max(left_over(sums, backward, count), parts * (sums - backward) - (parts - 1) * forward) +
             left_over(grads, backward, count) + left_over(weights, forward, count);
   t.hidden = parts * (gathers + sums - exposed) + grads + weights - t.state;
+  t.state += t.sums;
   return t;
 }
 
@@ -222,6 +229,7 @@ void count_calls(const StepWork& work, const StageWork& stage, double hop_second
     for (const size_t index : chunk) {
       accounts.count(work.layers[index].calls_forward, parts);
       accounts.count(work.layers[index].calls_backward, parts);
+      accounts.count(work.layers[index].sums, 1);
     }
   }
   const StateCalls calls = state_calls(work, stage);

@@ -14,6 +14,14 @@ constexpr size_t kNorm = 2;          // the first things that a block saves: its
 constexpr double kLogitRows = 2048;  // that exist at a time, and their bytes (kernels/head_loss/head_loss.h)
 constexpr double kLogitBytes = 128 << 20;
 
+// Gradients travel in FP32.
+std::vector<Call> sums_of(const LayerPart& kind) {
+  std::vector<Call> sums;
+  for (const SharedNumbers& shared : kind.shared)
+    sums.push_back({Op::all_reduce, Axis::tensor, 4 * shared.count, shared.ranks});
+  return sums;
+}
+
 }  // namespace
 
 LayerCosting::LayerCosting(const Model& model, const RankModel& rank, const Device& device, const Task& task,
@@ -124,6 +132,16 @@ void LayerCosting::hidden_calls(const LayerPart& kind, LayerWork& work) const {
   }
 }
 
+// A group of a gated norm that several ranks have parts of needs a number a token, both ways.
+void LayerCosting::shared_calls(const LayerPart& kind, LayerWork& work) const {
+  std::vector<Call>& to = layout_.parallel.zero > 1 ? work.calls_backward : work.sums;
+  const std::vector<Call> sums = sums_of(kind);
+  to.insert(to.end(), sums.begin(), sums.end());
+  if (kind.norm_ranks == 1) return;
+  for (std::vector<Call>* calls : {&work.calls_forward, &work.calls_backward})
+    calls->push_back({Op::all_reduce, Axis::tensor, 4 * tokens_, kind.norm_ranks});
+}
+
 // Rows and weights out, FP32 rows back; gradients likewise, all in FP32 (nn/expert_parallel.cc).
 void LayerCosting::expert_calls(const nn::MoeSpec& spec, LayerWork& work) const {
   const train::ParallelRecipe& p = layout_.parallel;
@@ -223,6 +241,7 @@ LayerWork LayerCosting::layer(const LayerPart& kind) const {
     if (const auto* m = std::get_if<nn::Mamba2Spec>(&part.block)) context_calls(*m, work);
   }
   hidden_calls(kind, work);
+  shared_calls(kind, work);
   // Activations are written and read once forward; backward they and their gradients are read, and gradients written.
   work.forward += 2 * work.traffic / device_.bytes_per_s();
   work.backward += 3 * work.traffic / device_.bytes_per_s();
@@ -231,7 +250,7 @@ LayerWork LayerCosting::layer(const LayerPart& kind) const {
 }
 
 LayerWork LayerCosting::table() const {
-  LayerWork work{.dense = rank_.table.dense};
+  LayerWork work{.sums = sums_of(rank_.table), .dense = rank_.table.dense};
   const double moved = 4 * tokens_ * width_, sent = sum_ * tokens_ * width_;
   work.forward = 2 * moved / device_.bytes_per_s();
   work.backward = 3 * moved / device_.bytes_per_s();
@@ -258,6 +277,7 @@ void LayerCosting::head_pass(LayerWork& work) const {
 LayerWork LayerCosting::head() const {
   LayerWork work{.dense = rank_.head.dense};
   head_pass(work);
+  work.sums = sums_of(rank_.head);
   work.kept = own_tokens() * (8 * width_);  // the final norm's input, and the gradient of the loss
   const double rows = std::min(kLogitRows, tokens_), vocab = rank_.head.products[0].rows;
   work.traffic = work.kept;
@@ -270,6 +290,7 @@ LayerWork LayerCosting::head() const {
     work.working = std::max(work.working, own.working);
     work.calls_forward.insert(work.calls_forward.end(), own.calls_forward.begin(), own.calls_forward.end());
     work.calls_backward.insert(work.calls_backward.end(), own.calls_backward.begin(), own.calls_backward.end());
+    work.sums.insert(work.sums.end(), own.sums.begin(), own.sums.end());
   }
   if (!rank_.mtp.empty() && model_.recipe().loss.mtp_scale > 0) head_pass(work);
   return work;

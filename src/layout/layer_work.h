@@ -21,6 +21,7 @@ class LayerCosting {
   void block(const models::PartSpec& part, LayerWork& work) const;
   void stream_calls(const models::PartSpec& part, LayerWork& work) const;
   void hidden_calls(const LayerPart& kind, LayerWork& work) const;
+  void shared_calls(const LayerPart& kind, LayerWork& work) const;
   void expert_calls(const nn::MoeSpec& spec, LayerWork& work) const;
   void context_calls(const nn::AttentionSpec& spec, LayerWork& work) const;
   void context_calls(const nn::Mamba2Spec& spec, LayerWork& work) const;

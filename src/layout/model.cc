@@ -54,6 +54,33 @@ void add(LayerPart& to, const models::TensorSpec& tensor) {
   to.products.push_back({.role = tensor.role, .rows = rows, .cols = cols, .count = stack, .expert = expert});
 }
 
+int64_t extent_of(const models::TensorSpec& t) { return t.rows() == 1 && !is_matrix(t.role) ? t.cols() : t.rows(); }
+
+// As MasterTensor::shared and ::partial say it for a rank: units that are fewer than the ranks, B and C together, and
+// what all have whole in a block that divides, or see with other tokens.
+void add_shared(LayerPart& to, const models::TensorSpec& whole, const models::TensorSpec& own, const RankModel& rank,
+                const ExpertCut& experts) {
+  const Cut& cut = rank.config.cut;
+  if (cut.ranks == 1 || (whole.experts > 0 && experts.divides())) return;
+  const bool by_rows = whole.shard.axis == Shard::Axis::rows && extent_of(own) < extent_of(whole),
+             by_cols = whole.shard.axis == Shard::Axis::cols && own.cols() < whole.cols();
+  if (!by_rows && !by_cols) {
+    const models::PartSpec* block = models::block_of(rank.config, own);
+    if (block ? block->cut : cut.sequence) to.shared.push_back({static_cast<double>(own.shape.count()), cut.ranks});
+    return;
+  }
+  const double width = static_cast<double>(own.shape.count()) / static_cast<double>(extent_of(own));
+  bool together = false;  // with the segment before
+  for (const Segment& s : whole.segments) {
+    const bool shares = by_rows && s.units < cut.ranks;
+    const double count = static_cast<double>(s.rows / s.units) * width;
+    if (shares && together) to.shared.back().count += count;
+    if (shares && !together) to.shared.push_back({count, cut.ranks / s.units});
+    together = shares;
+    if (shares && whole.role == ParamRole::conv) to.norm_ranks = cut.ranks / s.units;
+  }
+}
+
 std::unique_ptr<RankModel> rank_model(const models::Config& digest, const Cut& cut, const ExpertCut& experts) {
   auto model = std::make_unique<RankModel>();
   model->config = models::cut_config(digest, cut, experts);
@@ -62,12 +89,15 @@ std::unique_ptr<RankModel> rank_model(const models::Config& digest, const Cut& c
     for (const models::LayerSpec& layer : model->config.mtp->layers) model->mtp.push_back({.parts = layer.parts});
   }
   const auto layers = static_cast<int>(model->kinds.size());
+  std::map<std::string, models::TensorSpec> whole;
+  for (const models::TensorSpec& tensor : models::inventory(digest)) whole.emplace(tensor.name, tensor);
   for (const models::TensorSpec& tensor : models::inventory(model->config)) {
     const bool table = tensor.role == ParamRole::embedding || tensor.role == ParamRole::positions;
     LayerPart& to = tensor.mtp         ? model->mtp.at(static_cast<size_t>(std::max(0, tensor.layer - layers)))
                     : tensor.layer < 0 ? (table ? model->table : model->head)
                                        : model->kinds.at(static_cast<size_t>(tensor.layer));
     add(to, tensor);
+    add_shared(to, whole.at(tensor.name), tensor, *model, experts);
   }
   // A tied head multiplies the rows of the table.
   if (model->config.tied) {

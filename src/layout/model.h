@@ -25,10 +25,18 @@ struct Matrices {
   bool expert = false;
 };
 
+// Numbers that so many consecutive ranks of the tensor axis have alike, of whose gradients each computes a part.
+struct SharedNumbers {
+  double count = 0;
+  int64_t ranks = 0;
+};
+
 // A layer as a rank has it; also the prediction block, and what belongs to no layer.
 struct LayerPart {
   std::vector<models::PartSpec> parts{};
   std::vector<Matrices> products{};
+  std::vector<SharedNumbers> shared{};
+  int64_t norm_ranks = 1;         // that have parts of a group of a gated norm each
   double dense = 0, experts = 0;  // parameters
 };
 

@@ -24,7 +24,7 @@ struct LayerTimes {
 // A stage: one thing computes at a time, and one call of those that nobody waits for is under way at a time.
 class Stage {
  public:
-  // `at_end`: seconds of state after the last pass, where nothing overlaps.
+  // `at_end`: seconds after the last pass: sums of what ranks share, and of state, where nothing overlaps.
   Stage(std::vector<std::vector<LayerTimes>> chunks, bool overlap, double at_end)
       : chunks_(std::move(chunks)), overlap_(overlap), at_end_(at_end) {}
 
@@ -107,7 +107,7 @@ double Replay::shift(double bytes, int distance) {
 
 double Replay::seconds(const std::vector<Call>& calls, const StepWork& work) {
   double sum = 0;
-  for (const Call& call : calls) sum += seconds(call, work.group(call.axis));
+  for (const Call& call : calls) sum += seconds(call, work.group(call));
   return sum;
 }
 
@@ -172,13 +172,17 @@ double Replay::step_seconds(const Task& task, const StepWork& work) {
   double optimizer = 0;
   for (const StageWork& stage : work.stages) {
     std::vector<std::vector<LayerTimes>> chunks;
+    double shared = 0;
     for (const auto& chunk : stage.chunks) {
       chunks.emplace_back();
-      for (const size_t index : chunk) chunks.back().push_back(times[index]);
+      for (const size_t index : chunk) {
+        chunks.back().push_back(times[index]);
+        shared += seconds(work.layers[index].sums, work);
+      }
     }
     const StateCalls calls = state_calls(work, stage);
-    stages.emplace_back(std::move(chunks), task.overlap,
-                        task.overlap ? 0 : seconds(calls.grads, work) + seconds(calls.weights, work));
+    const double state = task.overlap ? 0 : seconds(calls.grads, work) + seconds(calls.weights, work);
+    stages.emplace_back(std::move(chunks), task.overlap, shared + state);
     optimizer = std::max(optimizer, optimizer_seconds(machine_, work, stage));
   }
   const double hop = p.pp > 1 ? shift(work.hop_bytes, work.group(Axis::pipe).stride) : 0;

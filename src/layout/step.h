@@ -45,13 +45,17 @@ const char* name_of(Axis axis);
 struct Call {
   comm::Op op = comm::Op::all_reduce;
   Axis axis = Axis::tensor;
-  double bytes = 0;  // of the whole vector; of an all-to-all what each rank sends
+  double bytes = 0;   // of the whole vector; of an all-to-all what each rank sends
+  int64_t ranks = 0;  // consecutive ones of the axis, which make it; 0: all of them
 };
 
 // One layer on one rank, in one part of the batch.
 struct LayerWork {
   double forward = 0, backward = 0;  // seconds of computing, recomputation included
   std::vector<Call> calls_forward{}, calls_backward{};
+  // Of gradients that ranks of the tensor axis have parts of, which have the same heads or other tokens: once a step.
+  // Where gradients of a layer leave it at once (zero 2 and 3) they are among those of its backward pass.
+  std::vector<Call> sums{};
   double dense = 0, experts = 0;  // parameters
   double kept = 0;                // bytes, from the forward to the backward pass
   double traffic = 0;             // bytes of all activations between its products
@@ -76,6 +80,10 @@ struct StepWork {
   std::array<comm::Groups, kAxes> groups{};
 
   const comm::Groups& group(Axis axis) const { return groups[static_cast<size_t>(axis)]; }
+  comm::Groups group(const Call& call) const {
+    const comm::Groups& all = group(call.axis);
+    return {call.ranks > 0 ? static_cast<int>(call.ranks) : all.size, all.stride};
+  }
   int64_t parts() const { return layout.parts; }
   bool is_layer(size_t index) const { return index + 2 < layers.size(); }
 };

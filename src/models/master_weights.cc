@@ -103,13 +103,7 @@ class MasterSource final : public nn::ParamSource {
   }
   Param again(const nn::ParamRequest&, const Param& p) override {
     share(p);
-    sys::BigVector<float>& grad =
-        masters_.uses_
-            .emplace_back(MasterWeights::Use{p.offset, sys::BigVector<float>(static_cast<size_t>(p.grad.count()))})
-            .grad;
-    Param other = p;
-    other.grad = mut_view_of(grad.data(), p.grad.shape);
-    return other;
+    return masters_.another_use(p);
   }
 
   // When all tensors have their places.
@@ -246,10 +240,13 @@ std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mt
   int64_t size = 0, of_experts = 0;
   for (const TensorSpec& tensor : stored_inventory(own, *folder.source))
     (experts.divides() && tensor.experts > 0 ? of_experts : size) += aligned(tensor.shape.count());
+  size += size_beside();
   allocate(size + of_experts);
   if (experts.divides()) experts_begin_ = experts_used_ = size;
   MasterSource source(*this, *folder.source, path.name, whole, own);
   auto model = std::make_unique<Model>(std::move(own), source);
+  reserved_.number = std::ssize(whole);
+  add_beside();
   used_ = std::max(used_, experts_used_);
   values_ = values_.first(static_cast<size_t>(used_));
   if (products_ == DType::bf16) rounded_ = rounded_.first(values_.size());
@@ -276,7 +273,7 @@ std::unique_ptr<Model> MasterWeights::adapt(const io::ModelPath& path, const Ada
   int64_t size = 0;
   for (const AdapterSite& site : sites)
     size += aligned(site.count * site.rank * site.in) + aligned(site.out * site.rank * site.count);
-  allocate(size);
+  allocate(size + size_beside());
   uint32_t stream = 0;
   for (AdapterSite& site : sites) {
     const int64_t rank = site.count * site.rank;
@@ -300,6 +297,7 @@ std::unique_ptr<Model> MasterWeights::adapt(const io::ModelPath& path, const Ada
     ++stream;
     site.adapter.b = own(ParamRole::lora_b, lora_b_name(site), site.out, rank);
   }
+  add_beside();
   adapter_spec_ = spec;
   store_->keep(folder.store);
   adapters_ =
@@ -360,6 +358,7 @@ std::vector<Param> MasterWeights::own(const std::vector<MasterTensor>& tensors) 
     const int64_t rows = t.held.empty() ? whole : t.by_cols ? across : t.count() / across;
     Param& p = params.emplace_back();
     p.name = t.name;
+    p.role = t.role;
     add(t, rows, t.held.empty() || t.by_cols ? t.count() / rows : across, p);
   }
   return params;
@@ -420,6 +419,39 @@ std::span<float> MasterWeights::add(MasterTensor tensor, int64_t rows, int64_t c
   p.offset = tensor.offset;
   tensors_.push_back(std::move(tensor));
   return values_.subspan(at, static_cast<size_t>(count));
+}
+
+Param MasterWeights::another_use(const Param& p) {
+  sys::BigVector<float>& grad =
+      uses_.emplace_back(Use{p.offset, sys::BigVector<float>(static_cast<size_t>(p.grad.count()))}).grad;
+  Param other = p;
+  other.grad = mut_view_of(grad.data(), p.grad.shape);
+  return other;
+}
+
+void MasterWeights::reserve_beside(MasterTensor tensor, int64_t uses) {
+  CHECK(tensors_.empty() && uses > 0, "{} tensors, {} uses", tensors_.size(), uses);
+  reserved_ = std::move(tensor);
+  reserved_.beside = true;
+  beside_.resize(static_cast<size_t>(uses));
+}
+
+int64_t MasterWeights::size_beside() const { return beside_.empty() ? 0 : aligned(reserved_.count()); }
+
+void MasterWeights::add_beside() {
+  if (beside_.empty()) return;
+  Param& first = beside_[0];
+  first.name = reserved_.name;
+  first.role = reserved_.role;
+  first.shard = {.axis = Shard::Axis::whole};
+  add(reserved_, reserved_.shape[0], reserved_.shape[1], first);
+  for (size_t i = 1; i < beside_.size(); ++i) beside_[i] = another_use(first);
+}
+
+std::vector<Param*> MasterWeights::params(Model& model) {
+  std::vector<Param*> list = adapters_ ? adapters_->params() : model.params();
+  if (!beside_.empty()) list.push_back(beside_.data());
+  return list;
 }
 
 const MasterTensor& MasterWeights::tensor(const std::string& name) const {

@@ -49,6 +49,7 @@ struct MasterTensor {
   bool ends = false;     // also held by the other end of a pipeline, which reads it too: gradients add up
   bool counted = true;   // by this rank, in the norm of all ranks' gradients
   int layer = -1;        // of the model, which alone reads it, once in a pass; -1: none
+  bool beside = false;   // of the run alone: in no file of a model (MasterWeights::reserve_beside)
 
   int64_t count() const {  // of elements that this rank holds
     int64_t n = 0;
@@ -86,8 +87,14 @@ class MasterWeights {
   // The tensors of all ranks that load parts of a folder, as one that loads all of it has them.
   void own_whole(const io::ModelPath& path);
   // Tensors that come from no folder, initially zero, for training other things than these models: one Param each, in
-  // order.
+  // order, with its name and role.
   std::vector<Param> own(const std::vector<MasterTensor>& tensors);
+  // Room for a tensor that a run trains beside the model, `uses` times in a pass, such as a map that only its loss
+  // reads. Everything that is done with parameters and their state is done with it too, but models are written without
+  // it. Before load() or adapt().
+  void reserve_beside(MasterTensor tensor, int64_t uses);
+  // A Param for each use, with its own gradient; zero at first. Empty: nothing was reserved.
+  std::span<Param> beside() { return beside_; }
   const Adapters* adapters() const { return adapters_.get(); }
   const AdapterSpec& adapter_spec() const { return adapter_spec_; }
 
@@ -101,7 +108,7 @@ class MasterWeights {
   DType products() const { return products_; }
 
   // The Params over these arrays.
-  std::vector<Param*> params(Model& model) { return adapters_ ? adapters_->params() : model.params(); }
+  std::vector<Param*> params(Model& model);
   // Several Params may be parts of one tensor.
   const MasterTensor& tensor_of(const Param& p) const { return tensors_[static_cast<size_t>(p.tensor)]; }
   const MasterTensor& tensor(const std::string& name) const;
@@ -127,6 +134,9 @@ class MasterWeights {
   void allocate(int64_t size);
   // Gives `p` its own tensor, [rows, cols] as blocks read it.
   std::span<float> add(MasterTensor tensor, int64_t rows, int64_t cols, Param& p);
+  Param another_use(const Param& p);
+  int64_t size_beside() const;
+  void add_beside();
 
   DType products_;
   Parted parted_;
@@ -142,6 +152,8 @@ class MasterWeights {
     sys::BigVector<float> grad;
   };
   std::vector<Use> uses_;  // after the first, of tensors used more than once
+  MasterTensor reserved_;  // beside the model
+  std::vector<Param> beside_;
   AdapterSpec adapter_spec_;
   std::unique_ptr<Adapters> adapters_;
 };

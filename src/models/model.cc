@@ -351,8 +351,8 @@ void Model::loss(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor&
   sums.z = add_up(run.seqs, sums.z, squared, scale);
 }
 
-Tensor Model::losses_of(nn::Run& run, const Tensor& ids, const Tensor& targets, const nn::Distribution& wanted) {
-  return nn::token_loss(run, head_input(run, ids), head_, targets, wanted);
+Tensor Model::losses_of(nn::Run& run, const Tensor& ids, const Tensor& targets) {
+  return nn::token_loss(run, head_input(run, ids), head_, targets);
 }
 
 Tensor Model::head_input(nn::Run& run, const Tensor& ids) {

@@ -55,8 +55,8 @@ class Model {
   Tensor mtp_logits(nn::Run& run, const Tensor& hidden);
 
   // The cross-entropy of every token, [T] F32, with a gradient that is known only in the backward pass: for losses over
-  // pairs, rewards and other models' probabilities. `wanted` replaces the targets, which then only mask.
-  Tensor losses_of(nn::Run& run, const Tensor& ids, const Tensor& targets, const nn::Distribution& wanted = {});
+  // pairs and rewards.
+  Tensor losses_of(nn::Run& run, const Tensor& ids, const Tensor& targets);
 
   // What the head reads of every token, [T, D] in the type of the products; with `head` what a student follows.
   Tensor head_input(nn::Run& run, const Tensor& ids);

@@ -32,6 +32,7 @@ void copy_across(const fs::path& from, const fs::path& to) {
 std::vector<io::TensorSpec> specs_of(const MasterWeights& masters) {
   std::vector<io::TensorSpec> specs;
   for (const MasterTensor& t : masters.tensors()) {
+    if (t.beside) continue;
     // As the passes read them: only operands of products were rounded.
     specs.push_back({t.name, masters.adapters() || !t.matrix ? DType::f32 : masters.products(), t.shape});
   }

@@ -319,36 +319,24 @@ HeadLosses head_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets,
   return y;
 }
 
-Tensor token_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Distribution& wanted) {
+Tensor token_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets) {
   const Tensor loss(run.ctx.arena, DType::f32, {x.dim(0)});
   taped(
       run.ctx, "token_loss",
-      {.in = {x, targets, wanted.ids, wanted.probs},
-       .out = {loss},
-       .saved = {x, targets, wanted.ids, wanted.probs},
-       .trains = static_cast<bool>(w.grad)},
-      [x = Ref(x), targets = Ref(targets), ids = Ref(wanted.ids), probs = Ref(wanted.probs), loss = Ref(loss), &w,
-       panel = !packed(run) && !wanted.probs](Ctx& c) {
+      {.in = {x, targets}, .out = {loss}, .saved = {x, targets}, .trains = static_cast<bool>(w.grad)},
+      [x = Ref(x), targets = Ref(targets), loss = Ref(loss), &w, panel = !packed(run)](Ctx& c) {
         if (panel) {
           const Tensor lse(c.arena, DType::f32, loss.shape());
           return panel_losses(c, x.view(), w.value, targets.view(), loss.mut(), lse.mut());
         }
-        braid::run(c, HeadLossFwd{.x = x.view(),
-                                  .w = w.value,
-                                  .targets = targets.view(),
-                                  .target_ids = ids.view(),
-                                  .target_probs = probs.view(),
-                                  .loss = loss.mut()});
+        braid::run(c, HeadLossFwd{.x = x.view(), .w = w.value, .targets = targets.view(), .loss = loss.mut()});
       },
-      [x = Ref(x), targets = Ref(targets), ids = Ref(wanted.ids), probs = Ref(wanted.probs), loss = Ref(loss), &w,
-       seqs = &run.seqs](Ctx& c, Tape& tape) {
+      [x = Ref(x), targets = Ref(targets), loss = Ref(loss), &w, seqs = &run.seqs](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x);
         braid::run(c, HeadLossBwd{.dloss = tape.grad(loss).view(),
                                   .x = x.view(),
                                   .w = w.value,
                                   .targets = targets.view(),
-                                  .target_ids = ids.view(),
-                                  .target_probs = probs.view(),
                                   .dx = dx.mut(),
                                   .dw = w.grad,
                                   .seqs = seqs});

@@ -53,14 +53,9 @@ struct HeadLosses {
 };
 HeadLosses head_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight, float z);
 
-// Instead of one target per token: probabilities [T, K] F32 of the entries ids [T, K] I32.
-struct Distribution {
-  Tensor ids, probs;
-};
-
 // The same loss for objectives in which the weight of a token depends on the losses: an ordinary value, whose gradient
 // is known only in the backward pass, which recomputes the logits.
-Tensor token_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Distribution& wanted = {});
+Tensor token_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets);
 
 // Divergence of the head's next tokens from a teacher's, and cross-entropy, [T] F32 each; with a tape the gradients of
 // token_weight (kl_weight T^2 kl + ce_weight ce) are computed in the same pass (kernels/head_loss/distill_loss.h). The

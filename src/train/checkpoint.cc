@@ -35,8 +35,9 @@ std::optional<int64_t> step_of(const fs::path& folder) {
   return std::stoll(digits);
 }
 
-// Does the model's own file lose bits of this master?
+// Does the model's own file lose bits of this master, or all of it?
 bool loses_bits(const models::MasterWeights& masters, const models::MasterTensor& tensor) {
+  if (tensor.beside) return true;
   return !masters.adapters() && (masters.products() == DType::bf16 || tensor.plus != 0);
 }
 
@@ -101,7 +102,9 @@ void write_elements(io::TensorFiles& files, std::string_view prefix, const Array
 
 void write_model(const fs::path& weights, const ArrayPart& values, std::span<const TensorElements> written) {
   io::TensorFiles files(weights);
-  for (const TensorElements& w : written) write_elements(files, "", values, true, w);
+  for (const TensorElements& w : written) {
+    if (!w.tensor->beside) write_elements(files, "", values, true, w);
+  }
   files.flush();
 }
 
@@ -505,13 +508,31 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
                                       .expected = fmt::format("at most steps = {}", steps_),
                                       .hint = "a larger steps, which counts from the beginning of the run"});
   }
-  if (!writes_) return progress;
-  set_aside_after(progress.step);
+  return progress;
+}
+
+// Of another folder's run `out` has none, whatever else it holds.
+void Checkpoints::check_merge_after(const fs::path& folder, int64_t step) const {
+  const bool own = owns(folder);
+  int64_t count = own ? 0 : step == steps_;
+  for (const fs::path& path : own ? list_regular() : std::vector<fs::path>()) count += *step_of(path) <= step;
+  if (step < steps_) count += 1 + (recipe_.every > 0 ? (steps_ - 1) / recipe_.every - step / recipe_.every : 0);
+  if (recipe_.merge <= std::max<int64_t>(count, 1)) return;
+  fail("checkpoint.merge", {.what = fmt::format("the run that goes on from step {} ends with fewer checkpoints in {}",
+                                                step, printable(out_.string())),
+                            .got = std::to_string(recipe_.merge),
+                            .expected = fmt::format("at most {}", std::max<int64_t>(count, 1)),
+                            .hint = own ? "checkpoint.merge=0" : "out, the folder of the run that is resumed"});
+}
+
+void Checkpoints::go_on_from(const fs::path& folder, int64_t step) const {
+  if (!writes_) return;
+  check_merge_after(folder, step);
+  set_aside_after(step);
   // A run may have ended between saving and publishing, and with no step left that would publish.
   const auto all = list_checkpoints(out_);
   std::error_code ignored;
   if (!all.empty() && fs::equivalent(all.back(), folder, ignored)) publish(folder);
-  return progress;
 }
 
 }  // namespace braid::train

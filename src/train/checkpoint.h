@@ -1,7 +1,7 @@
 // Checkpoints of a run, out/checkpoints/step-00000100 and so on. Each is a model as its objective writes one (a Hugging
 // Face folder, or an adapter's: models/save.h), with a folder `training` of what else a run needs:
 //   state.safetensors  m.NAME, v.NAME and, if there is one, ema.NAME of every tensor in its global shape, F32;
-//                      master.NAME if the model's own file does not hold every bit
+//                      master.NAME if the model's own file does not hold every bit, or holds none of it
 //   state.json         step, tokens, the windows of losses and of gradient norms
 //   rollout.json       pass rates, and answers generated ahead, if the run generates answers (rollout.h)
 //   manifest.json      what decides the bits of the run (manifest.h)
@@ -86,12 +86,17 @@ class Checkpoints {
 
   // The mean of the weights of the last `count` regular ones into out/merged. Error when there are fewer.
   void merge(const models::MasterWeights& masters, int64_t count) const;
-  // Fills `arrays` from a checkpoint folder, sets aside the later ones of `out` (left-00000200), which are not part of
-  // the run that continues, and publishes the newest. One Error, naming tensor and shapes, when it belongs to another
-  // model.
+  // Fills `arrays` from a checkpoint folder. One Error, naming tensor and shapes, when it belongs to another model.
   Progress load(const std::filesystem::path& folder, const Arrays& arrays) const;
+  // Before the first step after that checkpoint, of step `step`: sets aside the later ones of `out` (left-00000200),
+  // which are not part of the run that continues, and publishes the newest. Error when fewer checkpoints would be in
+  // `out` at the end than checkpoint.merge asks for, since those before are in another folder or were not kept.
+  void go_on_from(const std::filesystem::path& folder, int64_t step) const;
   // Whether a checkpoint is one of `out`.
   bool owns(const std::filesystem::path& folder) const;
+  // Error when a run that continues from the checkpoint `folder`, of step `step`, ends with fewer regular ones in `out`
+  // than checkpoint.merge asks for: those before it may be in another folder, or were not kept.
+  void check_merge_from(const std::filesystem::path& folder, int64_t step) const;
   // Throws `error`; if the checkpoint's files cannot be read, with the newest readable one as a hint.
   [[noreturn]] void refuse(const Error& error, const std::filesystem::path& folder) const;
   // A model of other values, such as a running mean, into out/name.
@@ -103,6 +108,7 @@ class Checkpoints {
              sys::FunctionRef<void(const std::filesystem::path& weights)> write) const;
   bool is_readable(const std::filesystem::path& folder) const;
   void remove_old() const;
+  void check_merge_after(const std::filesystem::path& folder, int64_t step) const;
   void set_aside_after(int64_t step) const;
   void publish(const std::filesystem::path& checkpoint) const;
 

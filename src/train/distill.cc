@@ -10,7 +10,6 @@
 #include "text/gguf_vocabulary.h"
 #include "text/tokenizer.h"
 #include "train/origin.h"
-#include "train/schedule.h"
 #include "train/weight_hash.h"
 
 namespace braid::train {
@@ -85,14 +84,11 @@ data::DataSpec spec_of_cache(const Recipe& recipe) {
 
 }  // namespace
 
-Distill::Distill(const Recipe& recipe, const models::Config& config, std::unique_ptr<Frozen> teacher, Ctx& ctx)
-    : all_(recipe), recipe_(recipe.distill), teacher_(std::move(teacher)) {
-  if (recipe_.hidden > 0) {
-    const models::Config& theirs = teacher_->model().config();
-    ends_ = matched_layers(std::ssize(config.layers), std::ssize(theirs.layers));
-    if (theirs.hidden != config.hidden)
-      projection_.emplace(theirs.hidden, config.hidden, std::ssize(config.layers), static_cast<uint64_t>(recipe.seed));
-  }
+Distill::Distill(const Recipe& recipe, const models::Config& config, std::unique_ptr<Frozen> teacher,
+                 std::span<Param> maps, Ctx& ctx)
+    : recipe_(recipe.distill), teacher_(std::move(teacher)), maps_(maps) {
+  if (recipe_.hidden > 0)
+    ends_ = matched_layers(std::ssize(config.layers), std::ssize(teacher_->model().config().layers));
   if (recipe_.cache.empty()) return;
   const data::Loader data = data::open(spec_of_cache(recipe), language_folder(recipe), config.vocab);
   const std::string facts = made_of(recipe, data);
@@ -134,9 +130,8 @@ void Distill::run(nn::Run& run, models::Model& model, const Tensor& ids, const T
       const bool masked = part.rows.targets[static_cast<size_t>(t)] == data::kMasked;
       of_layers.mut().as<float>()[t] = masked ? 0 : static_cast<float>(layer_share() * mean);
     }
-    losses = distill_with_states(
-        run, model, ids, targets, weights, taught_,
-        {.states = states_, .token_weight = of_layers, .projection = projection_ ? &*projection_ : nullptr});
+    losses = distill_with_states(run, model, ids, targets, weights, taught_,
+                                 {.states = states_, .token_weight = of_layers, .maps = maps_});
   }
   const auto at = [](const Tensor& of, int64_t t) { return static_cast<double>(of.view().as<float>()[t]); };
   const double share = ends_.empty() ? 0 : layer_share();
@@ -153,22 +148,14 @@ void Distill::run(nn::Run& run, models::Model& model, const Tensor& ids, const T
   }
 }
 
-void Distill::finish(int64_t step, bool updated) {
-  if (!projection_) return;
-  if (updated) projection_->step(all_.optimizer, learning_rate(all_.schedule, all_.optimizer.lr, step, all_.steps));
-  projection_->zero_gradients();
+void reserve_map(const Recipe& recipe, const models::Config& config, models::MasterWeights& masters) {
+  if (recipe.distill.teacher.empty() || recipe.distill.hidden == 0) return;
+  const int64_t width = config_of_teacher(recipe, config.vocab).hidden;
+  if (width != config.hidden) reserve_map(masters, width, config.hidden, std::ssize(config.layers));
 }
 
-void Distill::write_state(const std::filesystem::path& folder) const {
-  if (projection_) projection_->write(folder);
-}
-
-void Distill::read_state(const std::filesystem::path& folder) {
-  if (projection_) projection_->read(folder);
-}
-
-void rehearse_distill(const Recipe& recipe, Arena& beside, std::optional<Projection>& projection, nn::Run& run,
-                      models::Model& model, const Tensor& ids, const Tensor& targets) {
+void rehearse_distill(const Recipe& recipe, Arena& beside, DryMap& map, nn::Run& run, models::Model& model,
+                      const Tensor& ids, const Tensor& targets) {
   const models::Config config = config_of_teacher(recipe, model.config().vocab);
   const DType products = numerics_of(recipe).products;
   const models::Model teacher = models::empty_model(config, products);
@@ -185,13 +172,18 @@ void rehearse_distill(const Recipe& recipe, Arena& beside, std::optional<Project
     model.distill(run, ids, targets, weights, taught);
     return;
   }
-  const int64_t own = model.config().hidden;
-  if (config.hidden != own && !projection) projection.emplace(config.hidden, own, 1, 0);
-  const std::vector<Tensor> states(static_cast<size_t>(std::ssize(model.config().layers)),
-                                   Tensor(beside, DType::f32, {ids.dim(0), config.hidden}));
+  const auto layers = static_cast<size_t>(std::ssize(model.config().layers));
+  const Shape shape{config.hidden, model.config().hidden};
+  if (shape[0] != shape[1] && map.uses.empty()) {
+    map.value = Tensor(beside, products, shape);
+    map.grad = Tensor(beside, DType::f32, shape);
+    map.uses.resize(layers);
+    for (Param& use : map.uses) use.value = dense_weight(map.value.view()), use.grad = map.grad.mut();
+  }
+  const std::vector<Tensor> states(layers, Tensor(beside, DType::f32, {ids.dim(0), config.hidden}));
   const Tensor of_layers(run.ctx.arena, DType::f32, {ids.dim(0)});
   distill_with_states(run, model, ids, targets, weights, taught,
-                      {.states = states, .token_weight = of_layers, .projection = projection ? &*projection : nullptr});
+                      {.states = states, .token_weight = of_layers, .maps = map.uses});
 }
 
 }  // namespace braid::train

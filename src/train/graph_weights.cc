@@ -149,13 +149,18 @@ std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>&
   return list;
 }
 
+std::vector<Param> own_params(models::MasterWeights& masters, const std::vector<gnn::LayerParam>& params) {
+  std::vector<Param> own = masters.own(tensors_of(params));
+  for (size_t i = 0; i < own.size(); ++i) own[i].shard = params[i].shard;
+  return own;
+}
+
 GraphWeights::GraphWeights(const Recipe& recipe, const std::vector<gnn::LayerParam>& params)
     : recipe_(recipe), masters_(numerics_of(recipe).products) {
   double count = 0;
   for (const gnn::LayerParam& p : params) count += static_cast<double>(p.shape.count());
   need_memory(copies_of(recipe) * state_bytes(recipe, count).sum(), 0, sys::memory_available());
-  params_ = masters_.own(tensors_of(params));
-  for (Param& p : params_) p.role = masters_.tensor_of(p).role;
+  params_ = own_params(masters_, params);
   recipe.graph.init.empty() ? initialise(masters_, params, recipe.seed) : load(recipe.graph.init);
   masters_.round(1);
 }

@@ -29,6 +29,9 @@ gnn::NetworkSpec network_of(const Recipe& recipe, int64_t features, int64_t clas
 // The tensors of a network, as files have them.
 std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>& params);
 
+// Their Params in `masters`, with roles and shards, in order.
+std::vector<Param> own_params(models::MasterWeights& masters, const std::vector<gnn::LayerParam>& params);
+
 // Draws them, from the numbers of their places.
 void initialise(models::MasterWeights& masters, const std::vector<gnn::LayerParam>& params, int64_t seed);
 

@@ -96,7 +96,8 @@ void take_part(models::MasterTensor& t, bool matrix, const gnn::LayerSpec& layer
 // The first weights are those of one rank.
 void GridNodes::own_parts() {
   const std::vector<gnn::LayerSpec> layers = gnn::layers_of(whole_->spec());
-  std::vector<models::MasterTensor> tensors = tensors_of(gnn::params_of(whole_->spec()));
+  const std::vector<gnn::LayerParam> params = gnn::params_of(whole_->spec());
+  std::vector<models::MasterTensor> tensors = tensors_of(params);
   size_t next = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
     const gnn::GridRanks::Roles roles = ranks_.roles(static_cast<int64_t>(i));
@@ -106,6 +107,7 @@ void GridNodes::own_parts() {
   for (size_t i = 0; i < tensors.size(); ++i) tensors[i].number = static_cast<int64_t>(i);
   params_ = masters_.own(tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
+    params_[i].shard = params[i].shard;
     const auto from = static_cast<size_t>(whole_->masters().tensors()[i].offset),
                to = static_cast<size_t>(masters_.tensors()[i].offset);
     models::take_held(masters_.tensors()[i], whole_->masters().values().subspan(from), masters_.values().subspan(to));

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <mutex>
 #include <tuple>
 
 #include "comm/inproc.h"
@@ -116,6 +118,73 @@ TEST_F(GridNodesTest, EveryGridComputesWhatOneRankDoes) {
 }
 
 // Edges one way: what a rank sends forward is not what it sends back.
+// Every parameter says how it divides: by outputs, of which 2 or 4 ranks together have every one once, or not at all,
+// where no grid divides its kind.
+TEST_F(GridNodesTest, EveryParameterDeclaresItsShard) {
+  for (const gnn::Kind kind :
+       {gnn::Kind::gcn, gnn::Kind::sage, gnn::Kind::gin, gnn::Kind::gat, gnn::Kind::edgeconv, gnn::Kind::monet}) {
+    const bool on_grids = kind == gnn::Kind::gcn || kind == gnn::Kind::sage;
+    models::MasterWeights masters(DType::f32);
+    const auto shapes = gnn::params_of(
+        gnn::NetworkSpec{.kind = kind, .features = 7, .hidden = 14, .classes = 9, .heads = 2, .kernels = 3});
+    for (const Param& p : own_params(masters, shapes)) {
+      ASSERT_EQ(p.shard.axis, on_grids ? Shard::Axis::rows : Shard::Axis::whole) << p.name;
+      const models::MasterTensor& t = masters.tensor_of(p);
+      EXPECT_EQ(p.role, t.matrix ? ParamRole::graph_map : t.shape.rank == 1 ? ParamRole::bias : ParamRole::none);
+      for (const int64_t ranks : {2, 4}) {
+        std::vector<int> held(static_cast<size_t>(t.shape[t.transposed ? 1 : 0]));
+        if (t.shape.rank != 1 && !t.matrix) continue;  // vectors of attention, kernels
+        for (int64_t rank = 0; rank < ranks; ++rank) {
+          for (const Range& r : ranges_of(p, p.value.rows, p.value.cols, {.rank = rank, .ranks = ranks})) {
+            for (int64_t i = r.begin; i < r.begin + r.count; ++i) ++held[static_cast<size_t>(i)];
+          }
+        }
+        EXPECT_EQ(held, std::vector<int>(held.size(), on_grids ? 1 : static_cast<int>(ranks))) << p.name;
+      }
+    }
+  }
+}
+
+// Rows are those of the declared shard over the outer axis, and what all ranks have makes the weights of one rank, bit
+// for bit; a bias is on several.
+TEST_F(GridNodesTest, PartsTogetherAreTheWhole) {
+  for (const char* model : {"gcn", "sage"}) {
+    recipe_.graph.model = model;
+    Nodes one(recipe_);
+    for (const char* grid : {"2,1,1", "1,2,1", "1,1,2", "4,1,1", "1,4,1", "1,1,4", "2,1,2", "1,2,2", "2,2,1"}) {
+      recipe_.parallel.grid = grid;
+      const auto ranks = static_cast<int>(recipe_.parallel.axes().model());
+      std::vector<std::vector<float>> whole;
+      std::mutex mutex;
+      for (const models::MasterTensor& t : one.masters().tensors())
+        whole.emplace_back(static_cast<size_t>(t.shape.count()), NAN);
+      comm::run_in_process(ranks, {.per_node = ranks}, [&](comm::Group& world) {
+        GridNodes nodes(recipe_, world);
+        const auto [x, y, z] = *graph_grid(grid);
+        gnn::GridRanks axes(world, {.x = x, .y = y, .z = z});
+        const std::lock_guard<std::mutex> lock(mutex);
+        for (const Param* p : nodes.params()) {
+          const models::MasterTensor& t = nodes.masters().tensor_of(*p);
+          const auto values = nodes.masters().values().subspan(static_cast<size_t>(t.offset));
+          models::put_held(t, values.first(static_cast<size_t>(t.count())), whole[static_cast<size_t>(t.number)]);
+          const comm::Group& outer = axes.roles(t.name[0] - '0').outer;
+          const int64_t outputs = t.shape[0];
+          const Range shard =
+              ranges_of(*p, t.matrix ? outputs : 1, outputs, {.rank = outer.rank(), .ranks = outer.size()})[0];
+          const Range own = t.held.empty() ? Range{0, outputs} : t.held[0];
+          EXPECT_TRUE(shard.begin <= own.begin && own.begin + own.count <= shard.begin + shard.count) << p->name;
+          EXPECT_TRUE(t.matrix || own.count == shard.count) << p->name;
+        }
+      });
+      for (const models::MasterTensor& t : one.masters().tensors()) {
+        const auto i = static_cast<size_t>(&t - one.masters().tensors().data());
+        EXPECT_EQ(std::memcmp(whole[i].data(), one.masters().values().data() + t.offset, whole[i].size() * 4), 0)
+            << model << grid << t.name;
+      }
+    }
+  }
+}
+
 TEST_F(GridNodesTest, DirectedGraphsToo) {
   graph::GraphData data = graph::block_model({.nodes = 203, .classes = 11, .features = 17, .degree = 6, .seed = 4});
   const graph::Csr& both = data.graph.in;

@@ -5,17 +5,11 @@
 
 #include "core/philox.h"
 #include "core/tape.h"
-#include "io/safetensors.h"
-#include "io/safetensors_write.h"
-#include "kernels/adamw/adamw.h"
 #include "kernels/hidden_loss/hidden_loss.h"
 #include "sys/check.h"
-#include "sys/error.h"
 
 namespace braid::train {
 namespace {
-
-constexpr const char* kProjectionFile = "projection.safetensors";
 
 // Parameters of a model whose head is a further use of its embedding do not list it.
 Param& head_of(models::Model& model) {
@@ -44,68 +38,20 @@ Tensor layer_by_layer(nn::Run& run, models::Model& model, const Tensor& ids, See
 
 }  // namespace
 
-Projection::Projection(int64_t teacher, int64_t student, int64_t uses, uint64_t seed)
-    : uses_(static_cast<size_t>(uses)) {
+void reserve_map(models::MasterWeights& masters, int64_t teacher, int64_t student, int64_t layers) {
+  masters.reserve_beside({.name = "distill.hidden_map", .shape = {teacher, student}}, layers);
+}
+
+void draw_map(models::MasterWeights& masters, uint64_t seed) {
   constexpr uint32_t kStream = 0x70726f6a;  // "proj": no other op draws with it
-  const auto count = static_cast<size_t>(teacher * student);
-  values_.resize(count);
-  const float scale = 1 / std::sqrt(static_cast<float>(student));
-  for (size_t i = 0; i < count; ++i)
-    values_[i] = scale * normal4({.seed = seed, .stream = kStream}, static_cast<uint64_t>(i / 4))[i % 4];
-  for (std::vector<float>* zeros : {&first_, &second_}) zeros->resize(count);
-  gradients_.resize(count * uses_.size());
-  for (size_t i = 0; i < uses_.size(); ++i) {
-    uses_[i].value = dense_weight(view_of(values_.data(), {teacher, student}));
-    uses_[i].grad = mut_view_of(gradients_.data() + i * count, {teacher, student});
-  }
-}
-
-void Projection::step(const OptimizerRecipe& recipe, double lr) {
-  Ctx ctx{.arena = arena_, .threads = 1};
-  const Shape flat{std::ssize(values_)};
-  for (size_t i = values_.size(); i < gradients_.size(); ++i) gradients_[i % values_.size()] += gradients_[i];
-  run(ctx, AdamwStep{.g = view_of(gradients_.data(), flat),
-                     .w = mut_view_of(values_.data(), flat),
-                     .m = mut_view_of(first_.data(), flat),
-                     .v = mut_view_of(second_.data(), flat),
-                     .step = ++updates_,
-                     .lr = lr,
-                     .beta1 = recipe.beta1,
-                     .beta2 = recipe.beta2,
-                     .eps = recipe.eps});
-}
-
-void Projection::zero_gradients() { std::fill(gradients_.begin(), gradients_.end(), 0.0f); }
-
-void Projection::write(const std::filesystem::path& folder) const {
-  io::SafetensorsWriter file(folder / kProjectionFile, {{"updates", DType::i64, {1}},
-                                                        {"w", DType::f32, shape()},
-                                                        {"m", DType::f32, shape()},
-                                                        {"v", DType::f32, shape()}});
-  file.write("updates", view_of(&updates_, {1}));
-  file.write("w", view_of(values_.data(), shape()));
-  file.write("m", view_of(first_.data(), shape()));
-  file.write("v", view_of(second_.data(), shape()));
-  file.finish();
-}
-
-void Projection::read(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kProjectionFile;
-  const io::Safetensors file(path);
-  const auto load = [&](const char* name, std::vector<float>& to) {
-    const View from = file.need(name);
-    if (from.dtype != DType::f32 || from.shape != shape())
-      fail(printable(path.string()), {.what = fmt::format("{} is the map between other widths", name),
-                                      .expected = fmt::format("F32, {} x {}", shape()[0], shape()[1])});
-    std::copy_n(from.as<float>(), to.size(), to.begin());
-  };
-  load("w", values_);
-  load("m", first_);
-  load("v", second_);
-  const View updates = file.need("updates");
-  if (updates.dtype != DType::i64 || updates.count() != 1 || *updates.as<int64_t>() < 0)
-    fail(printable(path.string()), {.what = "updates is not a count", .expected = "one I64, 0 or more"});
-  updates_ = *updates.as<int64_t>();
+  if (masters.beside().empty()) return;
+  const models::MasterTensor& tensor = masters.tensor_of(masters.beside()[0]);
+  const float scale = 1 / std::sqrt(static_cast<float>(tensor.shape[1]));
+  float* values = masters.values().data() + tensor.offset;
+  for (int64_t i = 0; i < tensor.count(); ++i)
+    values[i] =
+        scale * normal4({.seed = seed, .stream = kStream}, static_cast<uint64_t>(i / 4))[static_cast<size_t>(i % 4)];
+  masters.round({tensor.offset, tensor.count()}, 1);
 }
 
 std::vector<int64_t> matched_layers(int64_t student, int64_t teacher) {
@@ -116,7 +62,7 @@ std::vector<int64_t> matched_layers(int64_t student, int64_t teacher) {
 }
 
 Tensor hidden_loss(nn::Run& run, const Tensor& x, const Tensor& y, const Tensor& token_weight, Param* map) {
-  const Tensor own = map ? nn::linear(run, x, *map) : x;
+  const Tensor own = map ? nn::linear(run, nn::converted(run, x, run.numerics.products), *map) : x;
   const Tensor loss(run.ctx.arena, DType::f32, {x.dim(0)});
   HiddenLoss op{.y = y.view(), .token_weight = token_weight.view(), .loss = loss.mut()};
   if (!run.ctx.tape) {
@@ -141,7 +87,7 @@ HiddenLosses distill_with_states(nn::Run& run, models::Model& model, const Tenso
   HiddenLosses losses;
   const Tensor x = layer_by_layer(run, model, ids, [&](int64_t layers, const Tensor& stream) {
     const Tensor& wanted = goal.states[static_cast<size_t>(layers - 1)];
-    Param* map = goal.projection ? &goal.projection->use(layers - 1) : nullptr;
+    Param* map = goal.maps.empty() ? nullptr : &goal.maps[static_cast<size_t>(layers - 1)];
     losses.layers.push_back(hidden_loss(run, stream, wanted, goal.token_weight, map));
   });
   losses.head = nn::distill_loss(run, read_by_head(run, model, x), head_of(model), targets, token_weight, teacher);

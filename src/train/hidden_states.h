@@ -1,18 +1,18 @@
 // The part of a distillation that compares hidden states: after every layer of the student its residual stream is to
 // point where the teacher's points as deep in the stack (kernels/hidden_loss/hidden_loss.h). Where the widths differ, a
 // learnt map of the student's stream to the teacher's width stands between, one for all layers, since all of them
-// write to one stream. It belongs to the run, not to the model: checkpoints have it beside the optimiser's state.
+// write to one stream. It belongs to the run, not to the model: it is among the masters (MasterWeights::beside), so
+// that it is clipped, averaged, divided among ranks and checkpointed as all parameters are, but no model has it.
 //   Bercovich et al. 2024 (Puzzle), https://arxiv.org/abs/2411.19146; a map as in Jiao et al. 2020 (TinyBERT),
 //   https://arxiv.org/abs/1909.10351
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <vector>
 
-#include "core/arena.h"
 #include "core/param.h"
 #include "core/tensor.h"
+#include "models/master_weights.h"
 #include "models/model.h"
 #include "nn/ops.h"
 #include "nn/run.h"
@@ -20,36 +20,11 @@
 
 namespace braid::train {
 
-// w [teacher's width, student's width], normal with deviation 1 / sqrt(student's width) at the start, trained by AdamW
-// without decay at the rate of the run. Every layer is a use of it with a gradient of its own: added up layer by layer,
-// they do not depend on how a batch is cut.
-//
-// An exception to what the loop does with parameters, as it is none of the model's: its gradient is neither clipped nor
-// counted in the norm, no running mean follows it, and spikes are seen in the loss alone.
-class Projection {
- public:
-  Projection(int64_t teacher, int64_t student, int64_t uses, uint64_t seed);
-  Projection(const Projection&) = delete;
-  Projection& operator=(const Projection&) = delete;
-
-  // Of a use; a rehearsal, which computes nothing, has one for all.
-  Param& use(int64_t i) { return uses_[static_cast<size_t>(i) % uses_.size()]; }
-  // Of all uses, one after the other.
-  std::span<const float> gradients() const { return gradients_; }
-  void step(const OptimizerRecipe& recipe, double lr);
-  void zero_gradients();
-  // projection.safetensors in the folder of a checkpoint's state. Error where there is none of this shape.
-  void write(const std::filesystem::path& folder) const;
-  void read(const std::filesystem::path& folder);
-
- private:
-  Shape shape() const { return {uses_[0].value.rows, uses_[0].value.cols}; }
-
-  std::vector<float> values_, gradients_, first_, second_;
-  int64_t updates_ = 0;
-  std::vector<Param> uses_;
-  Arena arena_;  // of its steps
-};
+// Room for the map [teacher's width, student's width], a use after every layer of the student. Every use has a gradient
+// of its own: added up layer by layer, they do not depend on how a batch is cut. Before the masters are loaded.
+void reserve_map(models::MasterWeights& masters, int64_t teacher, int64_t student, int64_t layers);
+// Normal with deviation 1 / sqrt(student's width). When the masters are loaded.
+void draw_map(models::MasterWeights& masters, uint64_t seed);
 
 // After each layer of the student: how many layers of the teacher have run then, in proportion.
 std::vector<int64_t> matched_layers(int64_t student, int64_t teacher);
@@ -62,7 +37,7 @@ Tensor hidden_loss(nn::Run& run, const Tensor& x, const Tensor& y, const Tensor&
 struct HiddenGoal {
   std::vector<Tensor> states{};  // after each of its layers, [T, Dt] F32
   Tensor token_weight{};         // [T] F32, of each layer
-  Projection* projection = nullptr;
+  std::span<Param> maps{};       // one per layer; empty: the widths are equal
 };
 struct HiddenLosses {
   nn::DistillLosses head{};

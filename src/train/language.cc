@@ -19,6 +19,7 @@
 #include "sys/memory.h"
 #include "sys/parallel.h"
 #include "train/balance.h"
+#include "train/distill.h"
 #include "train/origin.h"
 #include "train/rehearsal.h"
 #include "train/weight_hash.h"
@@ -60,6 +61,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
   const io::ModelPath path = io::find_model(recipe.config ? origin(ctx.threads).string() : recipe.init);
   origin_ = path.folder;
   models::MasterWeights& masters = trained_->masters;
+  reserve_map(recipe, config, masters);
   models::MasterWeights::Loaded keep_own;
   if (mesh && mesh->divides_weights()) {
     keep_own = [&](const models::MasterTensor& t) {
@@ -69,6 +71,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
   trained_->model = recipe.lora.rank == 0 ? masters.load(path, recipe.loss.mtp_steps, mesh ? mesh->cut() : Cut{},
                                                          mesh ? mesh->expert_cut() : ExpertCut{}, stage, keep_own)
                                           : masters.adapt(path, adapter_spec(recipe), draws_.seed);
+  draw_map(masters, draws_.seed);
   if (mesh && mesh->divides_model() && mesh->first())  // its arrays are used where this rank writes alone
     whole_.emplace(masters.products(), models::Parted{.values = true, .grads = true}).own_whole(path);
   if (mesh) mesh->divide(masters, ctx.threads);
@@ -83,7 +86,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
   for (size_t b = 0; nested_ && b < nested_->count(); ++b) nested_->model(b).dropout = config.dropout;
   if (config.loop) loop_ = loop_of(recipe, *config.loop);
   make_plans(config, ctx);
-  task_ = make_task(recipe, config, path, ctx);
+  task_ = make_task(recipe, config, path, masters.beside(), ctx);
   need_memory(copies * (state_bytes(recipe, static_cast<double>(masters.trained()), shares).sum() +
                         (nested_ ? nested_->bytes() : 0)),
               copies * static_cast<double>(passes_ ? passes_->bytes() : plan_->arena.bytes), available);
@@ -361,7 +364,6 @@ void Language::complete(Sums& sums) {
 
 // What the routers did in this step, and the moves of their selection biases.
 void Language::finish(bool updated, Sums& sums) {
-  if (task_) task_->finish(static_cast<int64_t>(draws_.step), updated);
   if (rollouts_) rollouts_->report(sums);
   const LossRecipe& loss = recipe_.loss;
   if (nested_) sums["budget"].sum = nested_->share(budget_);
@@ -389,12 +391,10 @@ fs::path Language::weights_in(const fs::path& folder) const { return models::wei
 
 void Language::write_state(const fs::path& folder) const {
   if (rollouts_) rollouts_->write_state(folder);
-  if (task_) task_->write_state(folder);
 }
 
 void Language::read_state(const fs::path& folder) {
   if (rollouts_) rollouts_->read_state(folder);
-  if (task_) task_->read_state(folder);
 }
 
 std::vector<std::string> Language::notes() const {

@@ -257,7 +257,6 @@ void check_mesh(const Recipe& recipe, int ranks) {
     if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
     return;
   }
-  if (recipe.distill.hidden > 0) refuse("distill.hidden", "hidden states are compared on one rank", "one rank");
   if (!recipe.distill.cache.empty())
     refuse("distill.cache", "ranks would write the same files", "a cache that one rank filled, or none");
   if (p.exact && recipe.loss.global_aux > 0)

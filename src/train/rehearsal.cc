@@ -1,7 +1,6 @@
 #include "train/rehearsal.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "sys/memory.h"
 #include "train/balance.h"
@@ -40,7 +39,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
   if (model.config().loop && loop_steps == 0) loop_steps = loop_of(recipe, *model.config().loop).backward_steps;
   const nn::Precision precision(recipe.precision, model.params(), 0, precision_parts(recipe));
   Arena beside;  // for what is not planned
-  std::optional<Projection> projection;
+  DryMap map;
   return plan_step(parse_recompute(recipe.recompute), ctx, 2, [&](Ctx& dry, int packing) {
     const SeqMap &whole = packings[packing], &seqs = shares[packing].own(whole);
     nn::StateView state;
@@ -66,7 +65,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
       run.loop = &loop;
     }
     if (rates_answers(recipe)) return TokenGradient(run, model.losses_of(run, ids, targets)).finish();
-    if (!recipe.distill.teacher.empty()) return rehearse_distill(recipe, beside, projection, run, model, ids, targets);
+    if (!recipe.distill.teacher.empty()) return rehearse_distill(recipe, beside, map, run, model, ids, targets);
     models::Model::LossSums sums;
     model.loss(run, ids, targets, options, sums);
   });

@@ -12,6 +12,7 @@
 
 #include "core/integers.h"
 #include "core/tape.h"
+#include "io/safetensors.h"
 #include "support/error_of.h"
 #include "support/models.h"
 #include "train/ranks_fixture.h"
@@ -146,15 +147,18 @@ TEST_F(SharedHeads, WhateverIsRecomputed) {
   }
 }
 
+// Keys and values in Muon's matrices; groups of B and C in in_proj, whose unlike parts AdamW takes.
 TEST_F(SharedHeads, MuonReadsThemWhole) {
-  begin(qwen3_moe_of(2));
-  recipe_.optimizer.kind = "muon";
-  recipe_.steps = 4;
-  const RanksRun one = train_on_ranks(recipe_, 1);
-  for (const char* way : {"gather", "duplicate"}) {
-    for (const int64_t zero : {0, 1}) {
-      const Recipe recipe = divided({"", 8, [&](auto& p) { p.tp = 4, p.muon = way, p.zero = zero; }}, "many");
-      expect_close(train_on_ranks(recipe, 8).logs, one.logs, fmt::format("{} zero {}", way, zero));
+  for (const nlohmann::json& config : {qwen3_moe_of(2), hybrid_of(2, 2), hybrid_of(1, 2)}) {
+    begin(config);
+    recipe_.optimizer.kind = "muon";
+    recipe_.steps = 4;
+    const RanksRun one = train_on_ranks(recipe_, 1);
+    for (const char* way : {"gather", "duplicate"}) {
+      for (const int64_t zero : {0, 1}) {
+        const Recipe recipe = divided({"", 8, [&](auto& p) { p.tp = 4, p.muon = way, p.zero = zero; }}, "many");
+        expect_close(train_on_ranks(recipe, 8).logs, one.logs, fmt::format("{} zero {}", way, zero));
+      }
     }
   }
 }
@@ -215,28 +219,51 @@ std::vector<float> copies_in(models::MasterWeights& masters, int64_t sharers, bo
   return values;
 }
 
+// Trains on ranks of which pairs share heads.
+void expect_alike(const Recipe& recipe, int ranks) {
+  comm::run_in_process(ranks, {.per_node = ranks}, [&](comm::Group& world) {
+    Mesh mesh(recipe, world);
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = 1};
+    Language language(recipe, ctx, &mesh);
+    Trainer trainer(recipe, language, ctx, &mesh);
+    trainer.train({});
+    const auto same = [&](comm::Group& group, const std::vector<float>& own) {
+      ASSERT_FALSE(own.empty());
+      std::vector<float> all(own.size() * static_cast<size_t>(group.size()));
+      group.all_gather(flat(own), mut_flat(all)).wait();
+      for (size_t i = 0; i < all.size(); ++i)
+        ASSERT_EQ(std::bit_cast<uint32_t>(all[i]), std::bit_cast<uint32_t>(own[i % own.size()])) << i;
+    };
+    ASSERT_EQ(mesh.sharers()->size(), 1u);
+    same(mesh.sharers()->at(2), copies_in(language.masters(), 2, false));
+    same(*mesh.tensor(), copies_in(language.masters(), 0, true));
+  });
+}
+
 TEST_F(SharedHeads, CopiesHaveTheSameBits) {
   begin(hybrid_of(2, 1));
-  for (const int64_t zero : {0, 1, 2}) {
-    const Recipe recipe = divided({"", 8, [&](auto& p) { p.tp = 4, p.zero = zero; }}, "many");
-    comm::run_in_process(8, {.per_node = 8}, [&](comm::Group& world) {
-      Mesh mesh(recipe, world);
-      Arena arena;
-      Ctx ctx{.arena = arena, .threads = 1};
-      Language language(recipe, ctx, &mesh);
-      Trainer trainer(recipe, language, ctx, &mesh);
-      trainer.train({});
-      const auto same = [&](comm::Group& ranks, const std::vector<float>& own) {
-        ASSERT_FALSE(own.empty());
-        std::vector<float> all(own.size() * static_cast<size_t>(ranks.size()));
-        ranks.all_gather(flat(own), mut_flat(all)).wait();
-        for (size_t i = 0; i < all.size(); ++i)
-          ASSERT_EQ(std::bit_cast<uint32_t>(all[i]), std::bit_cast<uint32_t>(own[i % own.size()])) << i;
-      };
-      ASSERT_EQ(mesh.sharers()->size(), 1u);
-      same(mesh.sharers()->at(2), copies_in(language.masters(), 2, false));
-      same(*mesh.tensor(), copies_in(language.masters(), 0, true));
-    });
+  for (const int64_t zero : {0, 1, 2})
+    expect_alike(divided({"", 8, [&](auto& p) { p.tp = 4, p.zero = zero; }}, "many"), 8);
+}
+
+// Copies of what ranks share stay alike under Muon, whichever of them computes the step, and the model that is written
+// is that of one rank.
+TEST_F(SharedHeads, MuonKeepsCopiesAlike) {
+  begin(hybrid_of(2, 2));
+  recipe_.optimizer.kind = "muon";
+  recipe_.steps = 3;
+  (void)train_on_ranks(recipe_, 1);
+  const io::Safetensors one(std::filesystem::path(recipe_.out) / "model.safetensors");
+  for (const char* way : {"gather", "duplicate"}) {
+    const Recipe recipe = divided({"", 4, [&](auto& p) { p.tp = 4, p.muon = way; }}, "many");
+    expect_alike(recipe, 4);
+    const io::Safetensors many(std::filesystem::path(recipe.out) / "model.safetensors");
+    for (const io::StoredTensor& t : one.tensors()) {
+      const View got = many.need(t.name);
+      for (int64_t i = 0; i < t.view.count(); ++i)
+        ASSERT_NEAR(element(got, i), element(t.view, i), 2e-5) << way << " " << t.name << " " << i;
+    }
   }
 }
 

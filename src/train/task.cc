@@ -96,7 +96,7 @@ void check_task(const Recipe& recipe) {
 }
 
 std::unique_ptr<Task> make_task(const Recipe& recipe, const models::Config& config, const io::ModelPath& start,
-                                Ctx& ctx) {
+                                std::span<Param> maps, Ctx& ctx) {
   if (config.loop && (distills(recipe) || rates_answers(recipe)))
     fail("train", {.what = "a model of recurrent depth is trained by predicting tokens alone",
                    .got = printable(start.folder.string()),
@@ -107,7 +107,7 @@ std::unique_ptr<Task> make_task(const Recipe& recipe, const models::Config& conf
   if (distills(recipe)) teacher = load_teacher(recipe, config, start.folder);
   if (prefers(recipe)) return std::make_unique<Preference>(recipe, start);
   if (earns(recipe)) return std::make_unique<Policy>(recipe, start, std::move(teacher));
-  if (teacher) return std::make_unique<Distill>(recipe, config, std::move(teacher), ctx);
+  if (teacher) return std::make_unique<Distill>(recipe, config, std::move(teacher), maps, ctx);
   return nullptr;
 }
 

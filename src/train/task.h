@@ -3,8 +3,8 @@
 // runs the passes; a task sees a batch part by part, computes losses from token losses on the tape, and adds to
 // sums. Losses are means over the whole batch, so that no cut into parts changes a bit.
 #pragma once
-#include <filesystem>
 #include <memory>
+#include <span>
 
 #include "data/batch.h"
 #include "models/model.h"
@@ -29,17 +29,12 @@ class Task {
   // The pass. With a tape it leaves the gradient of what it adds to "loss" on it.
   virtual void run(nn::Run& run, models::Model& model, const Tensor& ids, const Tensor& targets, const TaskPart& part,
                    Sums& sums) = 0;
-  // After all parts of step `step`, from 0, if its update was made, or skipped.
-  virtual void finish(int64_t /*step*/, bool /*updated*/) {}
-  // What else the next steps depend on: in the folder of a checkpoint's state.
-  virtual void write_state(const std::filesystem::path& /*folder*/) const {}
-  virtual void read_state(const std::filesystem::path& /*folder*/) {}
 };
 
-// The task of a recipe whose model of `config` starts from the folder `start`; null: language modelling. Error for a
-// teacher of another vocabulary. A cache of a teacher that is missing is made.
+// The task of a recipe whose model of `config` starts from the folder `start`; null: language modelling. `maps`: those
+// of Distill. Error for a teacher of another vocabulary. A cache of a teacher that is missing is made.
 std::unique_ptr<Task> make_task(const Recipe& recipe, const models::Config& config, const io::ModelPath& start,
-                                Ctx& ctx);
+                                std::span<Param> maps, Ctx& ctx);
 
 // Error when the tables [distill], [preference] and [policy] do not fit each other, the data or the losses of language
 // modelling.

@@ -17,8 +17,10 @@
 #include "io/token_file.h"
 #include "support/data.h"
 #include "support/models.h"
+#include "sys/read.h"
 #include "train/hidden_states.h"
 #include "train/language.h"
+#include "train/ranks_fixture.h"
 #include "train/trainer.h"
 
 namespace braid::train {
@@ -187,8 +189,14 @@ TEST_F(TaskTest, AModelHasNothingToLearnFromItself) {
   }
 }
 
+std::vector<std::string> names_in(const io::Safetensors& file) {
+  std::vector<std::string> names;
+  for (const io::StoredTensor& t : file.tensors()) names.push_back(t.name);
+  return names;
+}
+
 // Nor from its own hidden states, whose layers are matched one to one and need no map; of another width they come
-// nearer, by a map that the run resumes bit for bit and that no model has.
+// nearer, by a map that the run resumes bit for bit, with its moments and its running mean, and that no model has.
 TEST_F(TaskTest, HiddenStatesFollowTheTeacher) {
   distil({.teacher = folder_.string(), .hidden = 1});
   const Run itself = train();
@@ -197,25 +205,28 @@ TEST_F(TaskTest, HiddenStatesFollowTheTeacher) {
   const auto state = [&](int64_t step, const char* file) {
     return std::filesystem::path(recipe_.out) / "checkpoints" / fmt::format("step-{:08}", step) / file;
   };
-  EXPECT_FALSE(std::filesystem::exists(state(3, "training/projection.safetensors")));
+  const auto has_map = [](const io::Safetensors& file) {
+    for (const char* kind : {"m.", "v.", "master.", "ema."}) {
+      if (!file.find(std::string(kind) + "distill.hidden_map")) return false;
+    }
+    return true;
+  };
+  EXPECT_FALSE(has_map(io::Safetensors(state(3, "training/state.safetensors"))));
 
   distil({.teacher = teacher(), .weight = 0, .hidden = 1});
   recipe_.steps = 40;
+  recipe_.ema_decay = 0.9;
+  recipe_.checkpoint = {.every = 20, .keep = 2, .merge = 2};
   const Run whole = train();
   EXPECT_LT(whole.metric(39, "hidden"), 0.8 * whole.metric(0, "hidden"));
   for (const StepLog& log : whole.logs)
     EXPECT_NEAR(log.loss, whole.metric(static_cast<size_t>(log.step - 1), "hidden"), 1e-9);
-  recipe_.steps = 20;
-  train();
-  EXPECT_TRUE(std::filesystem::exists(state(20, "training/projection.safetensors")));
-  const io::Safetensors model(state(20, "model.safetensors")), start(folder_ / "model.safetensors");
-  const auto names = [](const io::Safetensors& file) {
-    std::vector<std::string> list;
-    for (const io::StoredTensor& t : file.tensors()) list.push_back(t.name);
-    return list;
-  };
-  EXPECT_EQ(names(model), names(start));
-  recipe_.steps = 40;
+  EXPECT_TRUE(has_map(io::Safetensors(state(40, "training/state.safetensors"))));
+  const io::Safetensors start(folder_ / "model.safetensors");
+  for (const char* model : {"checkpoints/step-00000040", "ema", "merged"})
+    EXPECT_EQ(names_in(io::Safetensors(std::filesystem::path(recipe_.out) / model)), names_in(start)) << model;
+  const std::string wanted = sys::read_file(state(40, "training/state.safetensors"));
+  std::filesystem::remove_all(state(40, ""));
   Arena arena;
   Ctx ctx{.arena = arena, .threads = 1};
   Language language(recipe_, ctx);
@@ -227,6 +238,97 @@ TEST_F(TaskTest, HiddenStatesFollowTheTeacher) {
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_EQ(losses[i], whole.logs[20 + i].loss) << i;
   const auto values = language.masters().values();
   EXPECT_EQ(std::vector<float>(values.begin(), values.end()), whole.values);
+  EXPECT_EQ(sys::read_file(state(40, "training/state.safetensors")), wanted);
+}
+
+// The gradient of all uses of the map together is the derivative of the loss of a batch, and the norm that clips counts
+// it.
+TEST_F(TaskTest, TheMapIsTrainedAsParametersAre) {
+  distil({.teacher = teacher(), .ce = 0.3, .hidden = 2});
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 1};
+  Language language(recipe_, ctx);
+  models::MasterWeights& masters = language.masters();
+  const models::MasterTensor& map = masters.tensor("distill.hidden_map");
+  EXPECT_EQ(map.shape, (Shape{48, 32}));
+  EXPECT_EQ(language.params().back()->name, map.name);
+  const int64_t rows = language.draw(0, false);
+  const auto run = [&](bool backward) {
+    Sums sums;
+    language.run(ctx, 0, rows, backward, sums);
+    masters.sum_uses(1);
+    return sums.mean("loss");
+  };
+  masters.zero_grads(1);
+  run(true);
+  double squares = 0, of_map = 0;
+  for (const models::MasterTensor& t : masters.tensors()) {
+    for (int64_t i = t.offset; i < t.offset + t.count(); ++i) {
+      const double g = static_cast<double>(masters.grads()[static_cast<size_t>(i)]);
+      squares += g * g;
+      of_map += &t == &map ? g * g : 0;
+    }
+  }
+  ASSERT_GT(of_map, 1e-3 * squares);
+  const auto along = [&](double step) {
+    for (int64_t i = map.offset; i < map.offset + map.count(); ++i)
+      masters.values()[static_cast<size_t>(i)] += static_cast<float>(step) * masters.grads()[static_cast<size_t>(i)];
+  };
+  const double step = 1e-3 / of_map;  // changes the loss by about 1e-3
+  along(step);
+  const double above = run(false);
+  along(-2 * step);
+  const double below = run(false);
+  EXPECT_NEAR((above - below) / (2 * step * of_map), 1, 0.01);
+  const Run trained = train();
+  EXPECT_NEAR(trained.logs[0].grad_norm / std::sqrt(squares), 1, 1e-6);
+}
+
+// With adapters the map is trained beside them, and the adapter's file has none of it.
+TEST_F(TaskTest, AdaptersAreWrittenWithoutTheMap) {
+  distil({.teacher = teacher(), .hidden = 1});
+  recipe_.lora.rank = 2;
+  recipe_.lora.targets = {"in_proj", "q_proj"};
+  recipe_.checkpoint = {.every = 2, .keep = 9};
+  const Run whole = train();
+  const auto checkpoint = [&](const char* step) { return std::filesystem::path(recipe_.out) / "checkpoints" / step; };
+  for (const std::string& name : names_in(io::Safetensors(checkpoint("step-00000003") / "adapter_model.safetensors")))
+    EXPECT_NE(name.find("lora_"), std::string::npos) << name;
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 1};
+  Language language(recipe_, ctx);
+  Trainer trainer(recipe_, language, ctx);
+  const auto values = language.masters().values();
+  const std::vector<float> start(values.begin(), values.end());
+  trainer.resume(checkpoint("step-00000002"));
+  trainer.train({});
+  EXPECT_EQ(std::vector<float>(values.begin(), values.end()), whole.values);
+  const models::MasterTensor& map = language.masters().tensor("distill.hidden_map");
+  EXPECT_FALSE(
+      std::equal(start.begin() + map.offset, start.begin() + map.offset + map.count(), values.begin() + map.offset));
+}
+
+// Sums of ranks are those of one rank; with parallel.exact bit for bit.
+TEST_F(TaskTest, RanksShareTheMap) {
+  distil({.teacher = teacher(), .ce = 0.3, .hidden = 0.8});
+  recipe_.steps = 5;
+  const RanksRun one = train_on_ranks(recipe_, 1);
+  const auto on_two = [&](auto&& change) {
+    Recipe recipe = recipe_;
+    recipe.out = (folder_ / "two").string();
+    std::filesystem::remove_all(recipe.out);
+    change(recipe.parallel);
+    return train_on_ranks(recipe, 2);
+  };
+  for (const int64_t zero : {0, 1, 2}) {
+    const RanksRun two = on_two([&](ParallelRecipe& p) { p.zero = zero; });
+    ASSERT_EQ(two.logs.size(), one.logs.size());
+    for (size_t i = 0; i < one.logs.size(); ++i) {
+      EXPECT_NEAR(two.logs[i].loss / one.logs[i].loss, 1, 1e-5) << zero;
+      EXPECT_NEAR(two.logs[i].grad_norm / one.logs[i].grad_norm, 1, 1e-5) << zero;
+    }
+  }
+  EXPECT_EQ(on_two([](ParallelRecipe& p) { p.exact = true; }).values, one.values);
 }
 
 TEST(HiddenStates, LayersAreMatchedInProportion) {
@@ -243,7 +345,12 @@ TEST(HiddenStates, TheMapHasTheGradientOfItsLoss) {
   Arena arena;
   Tape tape;
   Ctx ctx{.arena = arena, .threads = 1, .tape = &tape};
-  Projection projection(kTaught, kWidth, 1, 7);
+  std::vector<float> values(kTaught * kWidth), gradients(kTaught * kWidth);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 0.5f * normal4({.seed = 7}, static_cast<uint64_t>(i))[0];
+  const Shape shape{kTaught, kWidth};
+  Param map;
+  map.value = dense_weight(view_of(values.data(), shape));
+  map.grad = mut_view_of(gradients.data(), shape);
   SeqMap seqs;
   seqs.add(kTokens);
   nn::StateView state;
@@ -258,9 +365,9 @@ TEST(HiddenStates, TheMapHasTheGradientOfItsLoss) {
   for (int64_t t = 0; t < static_cast<int64_t>(kTokens); ++t)
     set_element(weight.mut(), t, 0.5 + static_cast<double>(t));
   tape.require_grad(x);
-  hidden_loss(run, x, y, weight, &projection.use(0));
+  hidden_loss(run, x, y, weight, &map);
   tape.backward(ctx);
-  std::vector<double> inputs = to_doubles(projection.use(0).value.codes);
+  std::vector<double> inputs = to_doubles(map.value.codes);
   const std::vector<double> xs = to_doubles(x.view()), ys = to_doubles(y.view()), weights = to_doubles(weight.view());
   inputs.insert(inputs.end(), xs.begin(), xs.end());
   using Complex = std::complex<double>;
@@ -280,8 +387,7 @@ TEST(HiddenStates, TheMapHasTheGradientOfItsLoss) {
     }
     return total;
   });
-  for (size_t i = 0; i < kTaught * kWidth; ++i)
-    EXPECT_NEAR(static_cast<double>(projection.gradients()[i]), gradient[i], 2e-6) << i;
+  for (size_t i = 0; i < kTaught * kWidth; ++i) EXPECT_NEAR(static_cast<double>(gradients[i]), gradient[i], 2e-6) << i;
   const Tensor dx = tape.grad(x);
   for (size_t i = 0; i < kTokens * kWidth; ++i)
     EXPECT_NEAR(element(dx.view(), static_cast<int64_t>(i)), gradient[kTaught * kWidth + i], 2e-6) << i;

@@ -93,16 +93,30 @@ std::vector<Range> Trainer::own_values() const {
   return {{0, objective_.masters().size()}};
 }
 
+// A rank that cannot read its files must not leave the others waiting for it in the first step.
 std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint, bool force) {
   std::vector<std::string> others;
-  try {
-    others = differences_from(checkpoint, recipe_, facts_);
-    if (!others.empty() && !force) refuse_differences(checkpoint, others);
-    progress_ = checkpoints_.load(checkpoint, arrays());
-    if (checkpoints_.owns(checkpoint)) saved_ = progress_.step;
-  } catch (const Error& error) {
-    checkpoints_.refuse(error, checkpoint);
-  }
+  const auto together = [&](auto&& work) {
+    std::optional<Error> problem;
+    try {
+      work();
+    } catch (const Error& error) {
+      problem = error;
+    }
+    if (mesh_) return agree(mesh_->world(), problem);
+    if (problem) throw Error(*problem);
+  };
+  together([&] {
+    try {
+      others = differences_from(checkpoint, recipe_, facts_);
+      if (!others.empty() && !force) refuse_differences(checkpoint, others);
+      progress_ = checkpoints_.load(checkpoint, arrays());
+    } catch (const Error& error) {
+      checkpoints_.refuse(error, checkpoint);
+    }
+  });
+  together([&] { checkpoints_.go_on_from(checkpoint, progress_.step); });
+  if (checkpoints_.owns(checkpoint)) saved_ = progress_.step;
   return others;
 }
 

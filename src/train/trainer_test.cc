@@ -494,6 +494,42 @@ TEST_F(TrainerTest, AStopChangesNoMerge) {
   EXPECT_EQ(sys::read_file(merged), wanted);
 }
 
+// A merge is of one run's folder: what goes on in another is refused before its first step if it makes too few there,
+// whatever lies there.
+TEST_F(TrainerTest, AMergeNeedsItsCheckpointsInOneFolder) {
+  recipe_.checkpoint = {.every = 1, .keep = 9, .merge = 3};
+  train(recipe_);
+  const std::string merged = "merged/model.safetensors", wanted = sys::read_file(fs::path(recipe_.out) / merged);
+  const fs::path first = recipe_.out, second = folder_ / "second";
+  recipe_.out = second.string();
+  const auto from = [&](int64_t step) { return (first / "checkpoints" / fmt::format("step-{:08}", step)).string(); };
+  int64_t steps = 0;
+  on_step_ = [&](const StepLog&, std::span<const float>) { ++steps; };
+  const auto refused = [&](int64_t step) {
+    steps = 0;
+    const std::string error = models::error_of([&] { train(recipe_, from(step)); });
+    EXPECT_EQ(error,
+              fmt::format("[checkpoint.merge] the run that goes on from step {} ends with fewer checkpoints in {}; "
+                          "got 3; expected at most {}; try out, the folder of the run that is resumed",
+                          step, second.string(), std::max<int64_t>(6 - step, 1)));
+    EXPECT_EQ(steps, 0);
+  };
+  for (const int64_t step : {4, 5, 6}) refused(step);
+  train(recipe_, from(3));
+  EXPECT_EQ(sys::read_file(second / merged), wanted);
+  EXPECT_EQ(list_checkpoints(second).size(), 3u);
+  refused(4);  // though there are enough of its steps
+  EXPECT_EQ(list_checkpoints(second).size(), 3u);
+  // Its own folder, where fewer were kept.
+  recipe_.out = first.string();
+  for (const int64_t step : {1, 2, 3}) fs::remove_all(from(step));
+  const std::string error = models::error_of([&] { train(recipe_, from(4)); });
+  EXPECT_EQ(error, "");
+  fs::remove_all(from(4));
+  EXPECT_NE(models::error_of([&] { train(recipe_, from(5)); }).find("expected at most 2; try checkpoint.merge=0"),
+            std::string::npos);
+}
+
 // Memory is planned for a part of the batch, held out or not.
 TEST_F(TrainerTest, HeldOutBatchesComeInPartsToo) {
   recipe_.eval = {.every = 6, .batches = 2};

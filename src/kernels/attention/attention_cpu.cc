@@ -83,6 +83,14 @@ void copy_values(const Num* const* rows, int64_t n, int64_t width, int64_t pad, 
   }
 }
 
+// What is subtracted from scores up to `highest`: nothing where all of them are -inf, since -inf - -inf is NaN, and
+// such a key adds nothing.
+HWY_INLINE FloatVec base_of(FloatVec highest) {
+  const FloatTag d;
+  const auto none = hn::Eq(highest, hn::Set(d, -std::numeric_limits<float>::infinity()));
+  return hn::IfThenZeroElse(none, highest);
+}
+
 // One block of the running softmax: scores [rows, kBlock] become exponentials, earlier sums are rescaled to the new
 // maximum. `seen` keys are visible to the first row's token, at most `most` to any.
 HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int64_t row, int64_t seen, int64_t most) {
@@ -106,6 +114,7 @@ HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int6
     }
     float* max = s.part.max + row;
     const FloatVec before = hn::Set(d, *max), after = hn::Max(before, hn::MaxOfLanes(d, top));
+    const FloatVec base = base_of(after);
     const float highest = hn::GetLane(after);
     FloatVec sum = load(d, s.sums + row * 16);
     if (highest != *max) {
@@ -116,7 +125,7 @@ HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int6
       *max = highest;
     }
     for (int64_t i = 0; i < n; i += kLanes) {
-      const FloatVec e = exp_nonpositive(d, hn::Sub(load(d, scores + i), after));
+      const FloatVec e = exp_nonpositive(d, hn::Sub(load(d, scores + i), base));
       store(e, d, scores + i);
       sum = hn::Add(sum, e);
     }
@@ -457,7 +466,8 @@ HWY_NOINLINE void merge(const AttentionPart& total, const AttentionPart& part, i
   const FloatTag d;
   for (; row < rows; ++row) {
     const FloatVec a = hn::Set(d, total.max[row]), b = hn::Set(d, part.max[row]), top = hn::Max(a, b);
-    const FloatVec scale_a = hn::Exp(d, hn::Sub(a, top)), scale_b = hn::Exp(d, hn::Sub(b, top));
+    const FloatVec base = base_of(top);
+    const FloatVec scale_a = hn::Exp(d, hn::Sub(a, base)), scale_b = hn::Exp(d, hn::Sub(b, base));
     float *y = total.y + row * total.pad, *more = part.y + row * total.pad;
     for (int64_t i = 0; i < total.pad; i += kLanes) {
       store(hn::MulAdd(load(d, more + i), scale_b, hn::Mul(load(d, y + i), scale_a)), d, y + i);

@@ -453,6 +453,24 @@ TEST(Attention, SequencesMayReadOtherKeys) {
   }
 }
 
+// Scores that overflow to -inf are those of keys that add nothing, also where they fill whole blocks and spans before
+// the first finite one.
+TEST(Attention, ScoresOfMinusInfinityAddNothing) {
+  constexpr int64_t kBefore = 2 * kAttentionSpan + kAttentionBlock + 5, kAfter = 70;
+  for (const Shapes& shapes : {kPacked[0], kPacked[3]}) {
+    Packed batch(shapes, {kBefore + kAfter});
+    const int64_t row = (shapes.heads + 2 * shapes.groups) * shapes.width;
+    for (int64_t t = 0; t < kBefore + kAfter; ++t) {
+      const auto set = [&](int64_t head, double value) {
+        set_element(batch.fused().mut(), t * row + head * shapes.width, value);
+      };
+      for (int64_t h = 0; h < shapes.heads; ++h) set(h, t < kBefore ? 0 : 30);
+      for (int64_t g = 0; g < shapes.groups; ++g) set(shapes.heads + g, t < kBefore ? -3e38 : 0);
+    }
+    sweep(batch.forward(), shapes.io == DType::bf16 ? 2e-2 : 2e-5, kOnTiles);
+  }
+}
+
 // NaN reaches the tokens that see it and no other.
 TEST(Attention, NanIsSeen) {
   const int64_t bad = 5, row = 12 * 64;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "core/ref.h"
 #include "kernels/head_loss/head_loss_ref.h"
@@ -20,49 +19,24 @@ void check_targets(const HeadLoss& op) {
     const int32_t target = *op.targets.as<int32_t>(t);
     CHECK(target >= -1 && target < op.w.rows, "head_loss: target {} of {}", target, op.w.rows);
   }
-  if (!op.target_probs) return;
-  CHECK(op.target_probs.dtype == DType::f32, "head_loss: probabilities are {}", name_of(op.target_probs.dtype));
-  if (!op.target_ids) {
-    CHECK(op.target_probs.dim(1) == op.w.rows, "head_loss: {} of {}", op.target_probs.dim(1), op.w.rows);
-    return;
-  }
-  CHECK(op.target_ids.dtype == DType::i32, "head_loss: entries are {}", name_of(op.target_ids.dtype));
-  for (int64_t t = 0; t < op.target_ids.dim(0); ++t) {
-    for (int64_t k = 0; k < op.target_ids.dim(1); ++k) {
-      const int32_t id = op.target_ids.as<int32_t>(t)[k];
-      CHECK(id >= -1 && id < op.w.rows, "head_loss: entry {} of {}", id, op.w.rows);
-    }
-  }
-}
-
-// The target of a token as a distribution over the vocabulary; all zero where it is masked.
-void spread_target(const HeadLoss& op, int64_t t, std::vector<double>& q) {
-  std::fill(q.begin(), q.end(), 0.0);
-  const int32_t target = *op.targets.as<int32_t>(t);
-  if (target < 0) return;
-  if (!op.target_probs) q[static_cast<size_t>(target)] = 1;
-  for (int64_t k = 0; op.target_probs && k < op.target_probs.dim(1); ++k) {
-    const int64_t id = op.target_ids ? op.target_ids.as<int32_t>(t)[k] : k;
-    if (id >= 0) q[static_cast<size_t>(id)] += static_cast<double>(op.target_probs.as<float>(t)[k]);
-  }
 }
 
 void run_problem_ref(const HeadLoss& op) {
   check_targets(op);
   const int64_t tokens = op.x.dim(0), vocab = op.w.rows, depth = op.w.cols;
   const auto x = to_doubles(op.x), w = decode(op.w), weights = to_doubles(op.token_weight);
-  std::vector<double> loss(static_cast<size_t>(tokens)), lse(loss), dx(x.size()), g(static_cast<size_t>(vocab)), q(g);
+  std::vector<double> loss(static_cast<size_t>(tokens)), lse(loss), dx(x.size()), g(static_cast<size_t>(vocab));
   for_each_piece(op.seqs, tokens, [&](int64_t first, int64_t n) {
     std::vector<double> dw(op.dw ? w.size() : 0);
     for (int64_t t = first; t < first + n; ++t) {
       const auto i = static_cast<size_t>(t);
       const double* row = &x[static_cast<size_t>(t * depth)];
-      spread_target(op, t, q);
-      head_loss_ref(vocab, depth, row, w, q, loss[i], lse[i], g.data());
-      const double upstream = *op.targets.as<int32_t>(t) < 0 ? 0 : weights.empty() ? 1 : weights[i];
-      const double mass = std::accumulate(q.begin(), q.end(), 0.0) + 2 * static_cast<double>(op.z) * lse[i];
+      const int64_t target = *op.targets.as<int32_t>(t);
+      head_loss_ref(vocab, depth, row, w, target, loss[i], lse[i], g.data());
+      const double upstream = target < 0 ? 0 : weights.empty() ? 1 : weights[i];
+      const double mass = 1 + 2 * static_cast<double>(op.z) * lse[i];
       for (int64_t v = 0; v < vocab && upstream != 0; ++v) {
-        const double dlogit = upstream * (g[static_cast<size_t>(v)] * mass - q[static_cast<size_t>(v)]);
+        const double dlogit = upstream * (g[static_cast<size_t>(v)] * mass - (v == target ? 1 : 0));
         for (int64_t d = 0; d < depth; ++d) {
           const auto at = static_cast<size_t>(v * depth + d);
           dx[static_cast<size_t>(t * depth + d)] += dlogit * w[at];

@@ -7,9 +7,7 @@
 // A target of -1 is masked: loss 0, gradient 0. The gradient is that of dloss_t (loss_t + z lse_t^2): the z-loss is not
 // part of `loss`; it follows from lse.
 //
-// With a distribution in place of one target, target_probs q [T, K] of the entries target_ids [T, K] (-1: none; without
-// target_ids K is V), `targets` only masks:
-//   loss_t = sum_k q_tk (lse_t - logits[t, id_tk]),  dlogits_tv = dloss_t ((sum_k q_tk + 2 z lse_t) softmax_tv - q_tv)
+// A distribution in place of one target is that of distill_loss.h.
 //
 // HeadLoss computes loss and gradients in one pass, when the weight of each token is known in advance. HeadLossFwd
 // computes only the losses and HeadLossBwd, for weights that depend on them (preferences, policies), recomputes the
@@ -30,8 +28,6 @@ struct HeadLoss {
   View x{};                      // [T, D] F32 or BF16; its dtype names the numerics class
   Weight w{};                    // [V, D] any format
   View targets{};                // [T] I32, -1 for masked
-  View target_ids{};             // [T, K] I32, -1 for none, or empty
-  View target_probs{};           // [T, K] F32, or empty
   View token_weight{};           // [T] F32, dloss; empty: 1
   MutView loss{};                // [T] F32
   MutView lse{};                 // [T] F32, or empty
@@ -44,8 +40,6 @@ struct HeadLoss {
     return std::tuple{in("x", &HeadLoss::x, "T D"),
                       in("w", &HeadLoss::w, "V D"),
                       in("targets", &HeadLoss::targets, "T"),
-                      maybe("target_ids", &HeadLoss::target_ids, "T K"),
-                      maybe("target_probs", &HeadLoss::target_probs, "T K"),
                       maybe("token_weight", &HeadLoss::token_weight, "T"),
                       out("loss", &HeadLoss::loss, "T"),
                       optional_out("lse", &HeadLoss::lse, "T"),
@@ -57,21 +51,15 @@ struct HeadLoss {
 };
 
 struct HeadLossFwd {
-  View x{};             // [T, D] F32 or BF16
-  Weight w{};           // [V, D]
-  View targets{};       // [T] I32
-  View target_ids{};    // [T, K] I32, or empty
-  View target_probs{};  // [T, K] F32, or empty
-  MutView loss{};       // [T] F32
-  MutView lse{};        // [T] F32, or empty
+  View x{};        // [T, D] F32 or BF16
+  Weight w{};      // [V, D]
+  View targets{};  // [T] I32
+  MutView loss{};  // [T] F32
+  MutView lse{};   // [T] F32, or empty
   static constexpr const char* name = "head_loss_fwd";
   static constexpr auto fields() {
-    return std::tuple{in("x", &HeadLossFwd::x, "T D"),
-                      in("w", &HeadLossFwd::w, "V D"),
-                      in("targets", &HeadLossFwd::targets, "T"),
-                      maybe("target_ids", &HeadLossFwd::target_ids, "T K"),
-                      maybe("target_probs", &HeadLossFwd::target_probs, "T K"),
-                      out("loss", &HeadLossFwd::loss, "T"),
+    return std::tuple{in("x", &HeadLossFwd::x, "T D"), in("w", &HeadLossFwd::w, "V D"),
+                      in("targets", &HeadLossFwd::targets, "T"), out("loss", &HeadLossFwd::loss, "T"),
                       optional_out("lse", &HeadLossFwd::lse, "T")};
   }
   double flops() const { return head_loss_flops(x, w, 1); }
@@ -79,26 +67,19 @@ struct HeadLossFwd {
 };
 
 struct HeadLossBwd {
-  View dloss{};         // [T] F32
-  View x{};             // [T, D] F32 or BF16
-  Weight w{};           // [V, D]
-  View targets{};       // [T] I32
-  View target_ids{};    // [T, K] I32, or empty
-  View target_probs{};  // [T, K] F32, or empty
-  MutView dx{};         // [T, D] F32 or BF16
-  MutView dw{};         // [V, D] F32, accumulates, or empty
+  View dloss{};    // [T] F32
+  View x{};        // [T, D] F32 or BF16
+  Weight w{};      // [V, D]
+  View targets{};  // [T] I32
+  MutView dx{};    // [T, D] F32 or BF16
+  MutView dw{};    // [V, D] F32, accumulates, or empty
   float z = 0;
   const SeqMap* seqs = nullptr;
   static constexpr const char* name = "head_loss_bwd";
   static constexpr auto fields() {
-    return std::tuple{in("dloss", &HeadLossBwd::dloss, "T"),
-                      in("x", &HeadLossBwd::x, "T D"),
-                      in("w", &HeadLossBwd::w, "V D"),
-                      in("targets", &HeadLossBwd::targets, "T"),
-                      maybe("target_ids", &HeadLossBwd::target_ids, "T K"),
-                      maybe("target_probs", &HeadLossBwd::target_probs, "T K"),
-                      out("dx", &HeadLossBwd::dx, "T D"),
-                      maybe_inout("dw", &HeadLossBwd::dw, "V D")};
+    return std::tuple{in("dloss", &HeadLossBwd::dloss, "T"), in("x", &HeadLossBwd::x, "T D"),
+                      in("w", &HeadLossBwd::w, "V D"),       in("targets", &HeadLossBwd::targets, "T"),
+                      out("dx", &HeadLossBwd::dx, "T D"),    maybe_inout("dw", &HeadLossBwd::dw, "V D")};
   }
   double flops() const { return head_loss_flops(x, w, 2 + (dw ? 1 : 0)); }
   static std::span<const Row<HeadLossBwd>> rows();

@@ -61,47 +61,22 @@ void scale_row(const float* row, int64_t padded, float factor, Num* out) {
   for (int64_t v = 0; v < padded; v += lanes) store(hn::Mul(f, load(d, row + v)), d, out + v);
 }
 
-// The target of a row as entries of the vocabulary with their probabilities.
-template <class Visit>
-HWY_INLINE void each_entry(const LogitRow& r, Visit&& visit) {
-  for (int64_t k = 0; k < r.entries; ++k) {
-    const int64_t id = r.ids ? r.ids[k] : k;
-    if (id >= 0 && r.probs[k] != 0) visit(id, r.probs[k]);
-  }
-}
-
-// dlogits against a distribution: scaled in FP32, minus the target, and only then rounded.
-void spread_gradient(const LogitRow& r, float factor, bool bf16) {
-  scale_row(r.logits, r.padded, factor, r.logits);
-  each_entry(r, [&r](int64_t id, float q) { r.logits[id] -= r.weight * q; });
-  if (bf16) scale_row(r.logits, r.padded, 1.0f, reinterpret_cast<Bf16*>(r.logits));
-}
-
 }  // namespace
 
 void row_loss(const LogitRow& r, bool gradient, bool bf16, TokenLoss& result) {
   for (int64_t v = r.vocab; v < r.padded; ++v) r.logits[v] = -INFINITY;
   const float top = largest(r.logits, r.padded);
   // Not lse - logit: a large maximum would cancel the digits of the difference.
-  float below = 0, mass = 1;
-  if (r.target >= 0 && !r.probs) below = top - r.logits[r.target];
-  if (r.probs) {
-    mass = 0;
-    each_entry(r, [&](int64_t id, float q) {
-      below += q * (top - r.logits[id]);
-      mass += q;
-    });
-  }
+  const float below = r.target >= 0 ? top - r.logits[r.target] : 0;
   const float sum = exponentials(r.logits, r.padded, top), log_sum = std::log(sum);
   result.lse = top + log_sum;
-  result.loss = r.target < 0 ? 0 : below + mass * log_sum;
+  result.loss = r.target < 0 ? 0 : below + log_sum;
   if (!gradient) return;
   if (r.target < 0 || r.weight == 0) {
     std::memset(static_cast<void*>(r.logits), 0, static_cast<size_t>(r.padded) * sizeof(float));
     return;
   }
-  const float factor = r.weight * (mass + 2 * r.z * result.lse) / sum;
-  if (r.probs) return spread_gradient(r, factor, bf16);
+  const float factor = r.weight * (1 + 2 * r.z * result.lse) / sum;
   const float at_target = r.logits[r.target] * factor - r.weight;
   if (bf16) {
     const Bf16 rounded = to_bf16(at_target);

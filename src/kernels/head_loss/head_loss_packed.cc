@@ -164,17 +164,12 @@ class HeadRun {
   }
 
   void row(int64_t t, float* logits) const {
-    LogitRow r{.logits = logits,
-               .vocab = vocab_,
-               .padded = padded_,
-               .target = *op_.targets.as<int32_t>(t),
-               .weight = op_.token_weight ? *op_.token_weight.as<float>(t) : 1.0f,
-               .z = op_.z};
-    if (op_.target_probs) {
-      r.probs = op_.target_probs.as<float>(t);
-      r.ids = op_.target_ids ? op_.target_ids.as<int32_t>(t) : nullptr;
-      r.entries = op_.target_probs.dim(1);
-    }
+    const LogitRow r{.logits = logits,
+                     .vocab = vocab_,
+                     .padded = padded_,
+                     .target = *op_.targets.as<int32_t>(t),
+                     .weight = op_.token_weight ? *op_.token_weight.as<float>(t) : 1.0f,
+                     .z = op_.z};
     const TokenLoss result = head_loss_row(r, op_.dx || op_.dw, bf16_);
     if (op_.loss) *op_.loss.as<float>(t) = result.loss;
     if (op_.lse) *op_.lse.as<float>(t) = result.lse;

@@ -8,11 +8,11 @@
 
 namespace braid {
 
-// x [D] of one token, w [V, D], q [V] its target distribution -> its loss and lse; with `softmax` not null also
+// x [D] of one token, w [V, D], its target (-1: masked, loss 0) -> its loss and lse; with `softmax` not null also
 // exp(logits - lse) [V]
 template <class Num>
-void head_loss_ref(int64_t vocab, int64_t depth, const Num* x, const std::vector<Num>& w, const std::vector<double>& q,
-                   Num& loss, Num& lse, Num* softmax) {
+void head_loss_ref(int64_t vocab, int64_t depth, const Num* x, const std::vector<Num>& w, int64_t target, Num& loss,
+                   Num& lse, Num* softmax) {
   std::vector<Num> logits(static_cast<size_t>(vocab));
   double top = -INFINITY;
   for (int64_t v = 0; v < vocab; ++v) {
@@ -23,10 +23,7 @@ void head_loss_ref(int64_t vocab, int64_t depth, const Num* x, const std::vector
   Num sum(0);
   for (const Num& logit : logits) sum += std::exp(logit - Num(top));
   lse = Num(top) + std::log(sum);
-  loss = Num(0);
-  for (size_t v = 0; v < q.size(); ++v) {
-    if (q[v] != 0) loss += q[v] * (lse - logits[v]);
-  }
+  loss = target < 0 ? Num(0) : lse - logits[static_cast<size_t>(target)];
   if (!softmax) return;
   for (int64_t v = 0; v < vocab; ++v) softmax[v] = std::exp(logits[static_cast<size_t>(v)] - lse);
 }

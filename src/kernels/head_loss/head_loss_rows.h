@@ -18,20 +18,12 @@ struct HeadProblem : HeadLoss {
 
 inline HeadProblem problem_of(const HeadLoss& op) { return {op}; }
 inline HeadProblem problem_of(const HeadLossFwd& op) {
-  return {HeadLoss{.x = op.x,
-                   .w = op.w,
-                   .targets = op.targets,
-                   .target_ids = op.target_ids,
-                   .target_probs = op.target_probs,
-                   .loss = op.loss,
-                   .lse = op.lse}};
+  return {HeadLoss{.x = op.x, .w = op.w, .targets = op.targets, .loss = op.loss, .lse = op.lse}};
 }
 inline HeadProblem problem_of(const HeadLossBwd& op) {
   return {HeadLoss{.x = op.x,
                    .w = op.w,
                    .targets = op.targets,
-                   .target_ids = op.target_ids,
-                   .target_probs = op.target_probs,
                    .token_weight = op.dloss,
                    .dx = op.dx,
                    .dw = op.dw,
@@ -51,9 +43,6 @@ struct LogitRow {
   int64_t vocab = 0, padded = 0;
   int32_t target = -1;
   float weight = 1, z = 0;
-  const float* probs = nullptr;  // [entries] of a distribution; null: 1 at `target`
-  const int32_t* ids = nullptr;  // [entries] their ids; null: 0, 1, ...
-  int64_t entries = 0;
 };
 struct TokenLoss {
   float loss = 0, lse = 0;

@@ -12,14 +12,11 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kEntries = 3;
-
 // A batch with every output.
 struct Batch {
   int64_t tokens, vocab, depth;
   TestTensor x, w, weight, loss, lse, dx, dw;
-  std::vector<int32_t> targets, ids;  // ids [tokens, kEntries]: of a distribution over some of the vocabulary
-  std::vector<float> probs;
+  std::vector<int32_t> targets;
   Batch(int64_t t, int64_t v, int64_t d, DType type)
       : tokens(t),
         vocab(v),
@@ -35,10 +32,6 @@ struct Batch {
     for (int64_t i = 0; i < t; ++i) {
       targets[static_cast<size_t>(i)] = static_cast<int32_t>(i % 5 == 1 ? -1 : (i * 7919 + v - 1) % v);
     }
-    for (int64_t i = 0; i < t * kEntries; ++i) {  // some twice, some left out; sums that are not 1
-      ids.push_back(static_cast<int32_t>(i % 7 == 3 ? -1 : (i * i * 31 + 5) % v));
-      probs.push_back(0.05f * static_cast<float>(i % 5));
-    }
   }
   HeadLoss op() {
     return {.x = x.view(),
@@ -51,120 +44,69 @@ struct Batch {
             .dw = dw.mut(),
             .z = 1e-2f};
   }
-  // The same with a distribution.
-  HeadLoss spread() {
-    HeadLoss one = op();
-    one.target_ids = view_of(ids.data(), {tokens, kEntries});
-    one.target_probs = view_of(probs.data(), {tokens, kEntries});
-    return one;
-  }
 };
 
 HeadLossFwd forward_of(const HeadLoss& op) {
-  return {.x = op.x,
-          .w = op.w,
-          .targets = op.targets,
-          .target_ids = op.target_ids,
-          .target_probs = op.target_probs,
-          .loss = op.loss,
-          .lse = op.lse};
+  return {.x = op.x, .w = op.w, .targets = op.targets, .loss = op.loss, .lse = op.lse};
 }
 HeadLossBwd backward_of(const HeadLoss& op) {
   return {.dloss = op.token_weight,
           .x = op.x,
           .w = op.w,
           .targets = op.targets,
-          .target_ids = op.target_ids,
-          .target_probs = op.target_probs,
           .dx = op.dx,
           .dw = op.dw,
           .z = op.z,
           .seqs = op.seqs};
 }
 
-// The targets of four tokens of Batch, over 7 entries.
-std::vector<double> wanted(const Batch& b, size_t token, bool spread) {
-  std::vector<double> q(7);
-  if (b.targets[token] < 0) return q;
-  if (!spread) q[static_cast<size_t>(b.targets[token])] = 1;
-  for (size_t k = token * kEntries; spread && k < (token + 1) * kEntries; ++k) {
-    if (b.ids[k] >= 0) q[static_cast<size_t>(b.ids[k])] += static_cast<double>(b.probs[k]);
-  }
-  return q;
-}
-
 TEST(HeadLoss, GradientIsTheDerivativeOfTheLossAndMasksAreSilent) {
-  for (const bool spread : {false, true}) {
-    Batch b(4, 7, 3, DType::f32);
-    const HeadLoss op = spread ? b.spread() : b.op();
-    std::vector<double> inputs = to_doubles(op.x);
-    const auto w = to_doubles(b.w.view()), weights = to_doubles(op.token_weight), before = to_doubles(op.dw);
-    inputs.insert(inputs.end(), w.begin(), w.end());
-    using Complex = std::complex<double>;
-    std::vector<double> losses(4);
-    const auto gradient = complex_step(inputs, [&](const std::vector<Complex>& p) {
-      const std::vector<Complex> own(p.begin() + 12, p.end());
-      Complex total = 0, loss, lse;
-      for (size_t t = 0; t < 4; ++t) {
-        head_loss_ref<Complex>(7, 3, &p[t * 3], own, wanted(b, t, spread), loss, lse, nullptr);
-        losses[t] = loss.real();
-        if (b.targets[t] >= 0) total += weights[t] * (loss + static_cast<double>(op.z) * lse * lse);
-      }
-      return total;
-    });
-    Arena arena;
-    Ctx ctx{.arena = arena};
-    run(ctx, op);
-    EXPECT_EQ(element(op.loss, 1), 0);
-    for (int64_t t = 0; t < 4; ++t) EXPECT_NEAR(element(op.loss, t), losses[static_cast<size_t>(t)], 1e-6);
-    for (int64_t d = 0; d < 3; ++d) EXPECT_EQ(element(op.dx, 3 + d), 0);
-    for (size_t i = 0; i < 12; ++i) EXPECT_NEAR(element(op.dx, static_cast<int64_t>(i)), gradient[i], 2e-6);
-    for (size_t i = 0; i < 21; ++i) {
-      EXPECT_NEAR(element(op.dw, static_cast<int64_t>(i)) - before[i], gradient[i + 12], 2e-6);
+  Batch b(4, 7, 3, DType::f32);
+  const HeadLoss op = b.op();
+  std::vector<double> inputs = to_doubles(op.x);
+  const auto w = to_doubles(b.w.view()), weights = to_doubles(op.token_weight), before = to_doubles(op.dw);
+  inputs.insert(inputs.end(), w.begin(), w.end());
+  using Complex = std::complex<double>;
+  std::vector<double> losses(4);
+  const auto gradient = complex_step(inputs, [&](const std::vector<Complex>& p) {
+    const std::vector<Complex> own(p.begin() + 12, p.end());
+    Complex total = 0, loss, lse;
+    for (size_t t = 0; t < 4; ++t) {
+      head_loss_ref<Complex>(7, 3, &p[t * 3], own, b.targets[t], loss, lse, nullptr);
+      losses[t] = loss.real();
+      if (b.targets[t] >= 0) total += weights[t] * (loss + static_cast<double>(op.z) * lse * lse);
     }
+    return total;
+  });
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, op);
+  EXPECT_EQ(element(op.loss, 1), 0);
+  for (int64_t t = 0; t < 4; ++t) EXPECT_NEAR(element(op.loss, t), losses[static_cast<size_t>(t)], 1e-6);
+  for (int64_t d = 0; d < 3; ++d) EXPECT_EQ(element(op.dx, 3 + d), 0);
+  for (size_t i = 0; i < 12; ++i) EXPECT_NEAR(element(op.dx, static_cast<int64_t>(i)), gradient[i], 2e-6);
+  for (size_t i = 0; i < 21; ++i) {
+    EXPECT_NEAR(element(op.dw, static_cast<int64_t>(i)) - before[i], gradient[i + 12], 2e-6);
   }
 }
 
 // Weights known before or only after the losses: the same bits, in every row.
 TEST(HeadLoss, SeparateForwardAndBackwardAreBitIdentical) {
   for (const DType type : {DType::f32, DType::bf16}) {
-    for (const bool spread : {false, true}) {
-      Batch one(300, 53, 18, type), two(300, 53, 18, type);
-      SeqMap seqs;
-      for (const int64_t len : {40, 257, 3}) seqs.add(len);
-      HeadLoss fused = spread ? one.spread() : one.op(), apart = spread ? two.spread() : two.op();
-      fused.seqs = apart.seqs = &seqs;
-      for (const Row<HeadLoss>& row : HeadLoss::rows()) {
-        if (refusal(row, fused, Device::cpu)) continue;
-        Arena arena;
-        Ctx ctx{.arena = arena};
-        run_row(ctx, fused, row);
-        run_row(ctx, forward_of(apart), row_named<HeadLossFwd>(row.name));
-        run_row(ctx, backward_of(apart), row_named<HeadLossBwd>(row.name));
-        expect_outputs(apart, fused, 0, true, std::string("row ") + row.name);
-      }
+    Batch one(300, 53, 18, type), two(300, 53, 18, type);
+    SeqMap seqs;
+    for (const int64_t len : {40, 257, 3}) seqs.add(len);
+    HeadLoss fused = one.op(), apart = two.op();
+    fused.seqs = apart.seqs = &seqs;
+    for (const Row<HeadLoss>& row : HeadLoss::rows()) {
+      if (refusal(row, fused, Device::cpu)) continue;
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      run_row(ctx, fused, row);
+      run_row(ctx, forward_of(apart), row_named<HeadLossFwd>(row.name));
+      run_row(ctx, backward_of(apart), row_named<HeadLossBwd>(row.name));
+      expect_outputs(apart, fused, 0, true, std::string("row ") + row.name);
     }
-  }
-}
-
-// One entry of probability 1 is a target; a distribution over all of the vocabulary needs no ids.
-TEST(HeadLoss, ADistributionOfOneEntryIsATarget) {
-  Batch hard(37, 53, 18, DType::f32), soft(37, 53, 18, DType::f32), whole(37, 53, 18, DType::f32);
-  const std::vector<float> ones(37, 1.0f);
-  std::vector<float> dense(37 * 53);
-  for (size_t t = 0; t < 37; ++t) {
-    if (hard.targets[t] >= 0) dense[t * 53 + static_cast<size_t>(hard.targets[t])] = 1;
-  }
-  HeadLoss a = soft.op(), b = whole.op();
-  a.target_ids = view_of(soft.targets.data(), {37, 1});
-  a.target_probs = view_of(ones.data(), {37, 1});
-  b.target_probs = view_of(dense.data(), {37, 53});
-  Arena arena;
-  Ctx ctx{.arena = arena};
-  run(ctx, hard.op());
-  for (const HeadLoss& op : {a, b}) {
-    run(ctx, op);
-    expect_outputs(op, hard.op(), 1e-6, false, "as a distribution");
   }
 }
 
@@ -189,11 +131,9 @@ TEST(HeadLoss, EveryRowAgreesWithTheReference) {
       sweep(op, 2e-5);
       op.dx = op.dw = op.lse = {};
       sweep(op, 2e-5);
-      Batch soft(tokens, vocab, depth, type);
-      const HeadLoss spread = soft.spread();
-      sweep(spread, 2e-5);
-      sweep(forward_of(spread), 2e-5);
-      sweep(backward_of(spread), 2e-5);
+      Batch apart(tokens, vocab, depth, type);
+      sweep(forward_of(apart.op()), 2e-5);
+      sweep(backward_of(apart.op()), 2e-5);
     }
   }
 }
