@@ -94,9 +94,6 @@ class Checkpoints {
   void go_on_from(const std::filesystem::path& folder, int64_t step) const;
   // Whether a checkpoint is one of `out`.
   bool owns(const std::filesystem::path& folder) const;
-  // Error when a run that continues from the checkpoint `folder`, of step `step`, ends with fewer regular ones in `out`
-  // than checkpoint.merge asks for: those before it may be in another folder, or were not kept.
-  void check_merge_from(const std::filesystem::path& folder, int64_t step) const;
   // Throws `error`; if the checkpoint's files cannot be read, with the newest readable one as a hint.
   [[noreturn]] void refuse(const Error& error, const std::filesystem::path& folder) const;
   // A model of other values, such as a running mean, into out/name.
