@@ -146,6 +146,17 @@ class Train(TrainCase):
         self.assertEqual((other / "model.safetensors").read_bytes(), (self.out / "model.safetensors").read_bytes())
         self.assertTrue((other / "checkpoints" / "step-00000002" / "DONE").exists())
 
+    def test_a_checkpoint_of_another_run_does_not_replace_a_run(self):
+        self.trained()
+        other, checkpoint = self.root / "other", self.out / "checkpoints" / "step-00000002"
+        self.trained(f"out={other}", "seed=3", "steps=3", "checkpoint.every=1", "checkpoint.keep=3")
+        before = files_of(other)
+        self.refused("--resume", checkpoint, f"out={other}", "steps=4",
+                     says=f"[{other}] holds a run of step-00000003, and {checkpoint} is of another; try another out, or --force")
+        self.assertEqual(files_of(other), before)
+        self.trained("--resume", checkpoint, "--force", f"out={other}", "steps=4")
+        self.assertTrue((other / "checkpoints" / "step-00000004" / "DONE").exists())
+
     def test_fewer_steps_than_were_done_are_refused(self):
         self.trained()
         before = files_of(self.out)

@@ -92,7 +92,8 @@ void check_positions(const BenchArgs& o, const std::vector<BenchRow>& rows) {
   const models::Config config = models::load_config(models::find_weights(o.model.model));
   const int64_t limit = config.positions_limit(), trained = config.positions_max;
   const auto longest = std::ranges::max_element(rows, {}, tokens_of);
-  const int64_t tokens = tokens_of(*longest);
+  const bool drafts = !o.drafts.empty() || !o.draft_model.empty();
+  const int64_t tokens = tokens_of(*longest) + (drafts ? rows[0].prompt : 0);  // with drafts an answer follows
   if (limit > 0 && tokens > limit) {
     const bool reads = longest->prompt > 0;
     const int64_t room = limit - (reads ? longest->depth : std::max<int64_t>(longest->depth, 1));
@@ -102,7 +103,9 @@ void check_positions(const BenchArgs& o, const std::vector<BenchRow>& rows) {
          {.what = "longer than the model allows",
           .got = fmt::format("{}, which takes {} tokens", longest->test(), tokens),
           .expected = fmt::format("at most {} (max_position_embeddings)", limit),
-          .hint = room <= 0 ? "a smaller -d" : fmt::format("{} {}", reads ? "-p" : "-n", room)});
+          .hint = room <= 0 ? "a smaller -d"
+                  : drafts  ? "a smaller -p or -n"
+                            : fmt::format("{} {}", reads ? "-p" : "-n", room)});
   }
   if (trained > 0 && tokens > trained && !(o.model.ranks && !o.model.ranks->first()))
     fmt::print(stderr, "note: {} is beyond the {} tokens that this model is for: times hold, answers would not\n",

@@ -40,11 +40,8 @@
 #include "kernels/sddmm/sddmm.h"
 #include "kernels/spmm/spmm.h"
 #include "kernels/ssd/ssd.h"
-#include "math/packed_blocking.h"
-#include "math/thresholds.h"
 #include "report/table.h"
 #include "sys/env.h"
-#include "sys/error.h"
 #include "sys/machine.h"
 
 namespace braid::apps {
@@ -111,15 +108,6 @@ std::vector<std::string_view> names_of(OpList<Ops...>) {
 
 template <class... Ops>
 void list_ops(OpList<Ops...>, report::Table& table) {
-  for (const Chosen* chosen : {&sys::env().forced_rows, &sys::env().profile_rows}) {
-    for (const auto& [op, row] : *chosen) {
-      const std::string& name = op;
-      if (std::ranges::any_of(threshold_table(), [&](const Threshold& t) { return t.name == name; })) continue;
-      if (packed::parse_key(name)) continue;
-      if (((op != Ops::name) && ...))
-        fail("braid bench", {.what = "a row is named for an unknown op", .got = printable(op)});
-    }
-  }
   (list_op<Ops>(table), ...);
 }
 

@@ -201,11 +201,12 @@ int plan_layout(LayoutArgs o) {
     print(o, machine, task, found, top);
   }
   if (!none) return 0;
-  fail("plan layout", {.what = "no layout fits",
-                       .got = fmt::format("{} at least, for {}", gib(found.nearest.cost.memory.sum()),
-                                          layout::name_of(found.nearest.layout, task.ranks)),
-                       .expected = gib(machine.device.memory_bytes()),
-                       .hint = "more --ranks, or a shorter --length"});
+  fail("plan layout",
+       {.what = "no layout fits",
+        .got = fmt::format("{} at least, for {}", gib(found.nearest.cost.memory.sum()),
+                           layout::name_of(found.nearest.layout, task.ranks)),
+        .expected = gib(machine.device.memory_bytes()),
+        .hint = o.micro > 1 ? "a smaller --micro, or more --ranks" : "more --ranks, or a shorter --length"});
 }
 
 }  // namespace
@@ -220,7 +221,7 @@ Action setup_plan_layout(Cli& cli) {
   cli.option("--cluster NAME", o->cluster, "a preset, or a TOML file with links and [device]");
   cli.option("--batch", o->batch, "sequences of a step; 0: 4 a rank");
   cli.option("--length", o->length, "tokens of a sequence");
-  cli.option("--micro", o->micro, "most sequences of a part of the batch; 0: the fastest that fits");
+  cli.option("--micro", o->micro, "sequences of a part of the batch; 0: the fastest that fits");
   cli.option("--zero", o->zero, "highest parallel.zero to try");
   cli.option("--recompute", o->recompute, "none, selective, full; auto: the least that fits");
   cli.choice("--overlap", o->overlap, {"state", "none"},

@@ -46,17 +46,19 @@ struct TrainArgs {
   bool dry_run = false, json = false, force = false;
 };
 
-// The checkpoint to go on from; empty: from the beginning.
+// The checkpoint to go on from; empty: from the beginning. That of another run would set the checkpoints in `out` aside
+// and replace the model there.
 std::string resume_from(const TrainArgs& o, const train::Recipe& recipe) {
-  const fs::path out(recipe.out);
-  const auto all = train::list_checkpoints(out);
+  const auto all = train::list_checkpoints(recipe.out);
   if (o.resume == "auto") return all.empty() ? "" : all.back().string();
-  if (!o.resume.empty()) return o.resume;
-  if (!all.empty()) {
-    fail(printable(recipe.out), {.what = fmt::format("holds a run of {}", all.back().filename().string()),
-                                 .hint = "--resume auto, or another out"});
-  }
-  return "";
+  if (all.empty() || (o.force && !o.resume.empty())) return o.resume;
+  std::error_code ignored;
+  const fs::path others = fs::path(o.resume) / "..";
+  if (!o.resume.empty() && (!fs::exists(others) || fs::equivalent(others, all[0] / "..", ignored))) return o.resume;
+  const std::string held = fmt::format("holds a run of {}", all.back().filename().string());
+  fail(printable(recipe.out),
+       {.what = o.resume.empty() ? held : fmt::format("{}, and {} is of another", held, printable(o.resume)),
+        .hint = o.resume.empty() ? "--resume auto, or another out" : "another out, or --force to go on here instead"});
 }
 
 // A closed terminal or pipe (`| tee`, which the same Ctrl-C ends) must not end a run before it saves.

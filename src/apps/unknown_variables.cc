@@ -13,6 +13,7 @@
 #include "apps/cli_pages.h"
 #include "math/packed_blocking.h"
 #include "math/thresholds.h"
+#include "sys/env.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
 #include "sys/profile.h"
@@ -20,12 +21,30 @@
 namespace braid::apps {
 namespace {
 
+// What a profile may name, but for products (math/packed_blocking.h).
+std::vector<std::string> choices() {
+  const std::vector<std::string_view> ops = op_names();
+  std::vector<std::string> names(ops.begin(), ops.end());
+  for (const Threshold& t : threshold_table()) names.emplace_back(t.name);
+  return names;
+}
+
+void note_unknown(const std::string& where, const std::string& near) {
+  fmt::print(stderr, "braid: {}{}\n", where, near.empty() ? "" : "; did you mean " + near + "?");
+}
+
 void check_profile(bool writes_it) {
   if (!writes_it) sys::need_named_profile();
   thresholds();
   packed::blockings();
   if (const std::string misfit = sys::profile_misfit(); !misfit.empty())
     fmt::print(stderr, "braid: ignored: {}\n", misfit);
+  const std::vector<std::string> known = choices();
+  for (const auto& [name, value] : sys::env().profile_rows) {
+    if (std::ranges::find(known, name) != known.end() || packed::parse_key(name)) continue;
+    note_unknown(fmt::format("[{}] {} is nothing that Braid chooses", printable(sys::profile_path()), printable(name)),
+                 sys::nearest(name, known));
+  }
 }
 
 // BRAID_OP_PACKED_... (math/packed_blocking.h).
@@ -54,8 +73,7 @@ void check_variables(std::vector<Page> (*pages)(), bool writes_profile) {
       "BRAID_CPU",       "BRAID_THREADS",  "BRAID_VERBOSE",     "BRAID_PROFILE",        "BRAID_POISON",
       "BRAID_TINY",      "BRAID_FIXTURES", "BRAID_PEFT_PYTHON", "BRAID_CLIENTS_PYTHON", "BRAID_LM_EVAL_PYTHON",
       "BRAID_ARTIFACTS", "BRAID_GEMSTONES"};
-  for (const std::string_view op : op_names()) known.push_back("BRAID_OP_" + upper(std::string(op)));
-  for (const Threshold& t : threshold_table()) known.push_back("BRAID_OP_" + upper(t.name));
+  for (const std::string& name : choices()) known.push_back("BRAID_OP_" + upper(name));
   for (const Page& page : pages()) {
     for (const Item& item : page.items) {
       if (!item.long_name().empty()) known.push_back(item.variable());
@@ -64,8 +82,8 @@ void check_variables(std::vector<Page> (*pages)(), bool writes_profile) {
   for (const std::string& name : set) {
     if (std::find(known.begin(), known.end(), name) != known.end() || names_a_product(name)) continue;
     const std::string near = sys::nearest(name, known);
-    fmt::print(stderr, "braid: [{}] is set, but is not a variable of Braid{}\n", printable(name),
-               near.empty() ? "" : "; did you mean " + near + "?");
+    const bool alike = near.starts_with("BRAID_OP_") == name.starts_with("BRAID_OP_");
+    note_unknown(fmt::format("[{}] is set, but is not a variable of Braid", printable(name)), alike ? near : "");
   }
 }
 

@@ -185,9 +185,10 @@ class Opener {
     if (source->rows() == 0 || tokens < 2) {
       fail(where, {.what = spec_.held_out ? "no document is held out" : "no document has a token to train",
                    .got = fmt::format("{} documents of {} tokens", count, tokens),
-                   .hint = spec_.validation > 0 ? "another data.validation, the share that is held out"
-                           : spec_.held_out     ? "data.validation, a share to hold out, or eval.data, another text"
-                                                : ""});
+                   .hint = loader_.rules_.length < 2 ? "a larger length"
+                           : spec_.validation > 0    ? "another data.validation, the share that is held out"
+                           : spec_.held_out ? "data.validation, a share to hold out, or eval.data, another text"
+                                            : ""});
     }
     loader_.notes_.push_back(fmt::format("{}: {} documents, {} tokens, {} rows", where, count, tokens, source->rows()));
     return source;

@@ -74,11 +74,13 @@ TEST(Draft, TheIndexTakesNoMoreThanItSays) {
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<int32_t>(i);
   double most = 0;
   const int64_t before = taken();
+  if (before == 0) GTEST_SKIP() << "an allocator that counts nothing";
   NgramIndex index;
   for (size_t n = 1000; n <= text.size(); n += 500) {
     (void)index.find(std::span(text).first(n));
     most = std::max(most, static_cast<double>(taken() - before) / static_cast<double>(n));
   }
+  EXPECT_GT(most, NgramIndex::kTokenBytes / 4);
   EXPECT_LE(most, NgramIndex::kTokenBytes);
 }
 

@@ -19,7 +19,7 @@ constexpr int64_t kUnitsBytes = kChunk / kStep * unit_bytes(16, true);  // of 16
 using Bytes = std::span<const std::byte>;
 int64_t lines_of(Bytes bytes) { return (static_cast<int64_t>(bytes.size()) + 63) / 64; }
 void prefetch(Bytes bytes) {
-  for (size_t at = 0; at < bytes.size(); at += 64) prefetch_line(bytes.data() + at);
+  for (size_t at = 0; at < bytes.size(); at += 64) prefetch_to_l2(bytes.data() + at);
 }
 
 // Part `i` of `parts` of n rows from `begin` on, as far as they exist, in the order of addresses: so the prefetcher of

@@ -97,7 +97,7 @@ struct Ahead {
   int64_t each;  // lines per step
 
   BRAID_PART void prefetch() {
-    for (const std::byte* end = at + 64 * each; at < end; at += 64) prefetch_line(at);
+    for (const std::byte* end = at + 64 * each; at < end; at += 64) prefetch_to_l2(at);
   }
 };
 

@@ -11,6 +11,7 @@
 
 #include "core/dtype.h"
 #include "math/codes_dot.h"
+#include "math/prefetch.h"
 
 namespace braid::codes::a8 {
 
@@ -31,16 +32,13 @@ constexpr int quads_of_a_sum(int top) {
   return most >= 8 ? 8 : most >= 4 ? 4 : 2;
 }
 
-// To L2: 16 or 32 rows in use and as many ahead are more than an L1 of 32 KiB, where lines ahead displaced those in use
-// (Zen 4: one row of x took 2.1 times as long). In assembly because g++ 12 drops __builtin_prefetch from small inline
-// functions.
-inline void prefetch_line(const void* line) { asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(line))); }
-
 // Prefetches part i of n of these bytes. Rows of weights are prefetched in the order of their addresses, so that the
-// prefetcher of the CPU runs ahead, which can have more lines under way than one core may ask for.
+// prefetcher of the CPU runs ahead, which can have more lines under way than one core may ask for. To L2: with 16 or 32
+// rows in use and as many ahead an L1 of 32 KiB lost those in use (Zen 4: one row of x took 2.1 times as long; where L1
+// has 48 KiB the difference was not measured).
 inline void prefetch_part(const void* p, int64_t bytes, int64_t i, int64_t n) {
   const auto* from = static_cast<const std::byte*>(p);
-  for (int64_t at = bytes * i / n; at < bytes * (i + 1) / n; at += 64) prefetch_line(from + at);
+  for (int64_t at = bytes * i / n; at < bytes * (i + 1) / n; at += 64) prefetch_to_l2(from + at);
 }
 
 // y[r, 0..32) (+)= x times two units of w per step, for `steps` steps from the start of a group.

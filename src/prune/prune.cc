@@ -64,9 +64,12 @@ class Pruner {
     });
     std::iota(order_.begin(), order_.end(), 0);
     Candidate whole{.cost = costs.of({}), .bytes = stored_bytes(path_.weights)};
-    whole.tokens_s = decode_rate(whole_.model(), options_.threads);
+    const auto time = [&] { whole.tokens_s = decode_rate(whole_.model(), options_.threads); };
+    const bool by_speed = options_.target.what == Measure::tok_s;
+    if (by_speed) time();
     const SearchOptions wanted{.target = options_.target, .axes = whole_.axes(), .candidates = options_.candidates};
     check_target(whole_.ranges(), whole, costs, order_, wanted, [&](const Sizes& sizes) { return bytes.of(sizes); });
+    if (!by_speed) time();
     if (!whole_.measure()) return report;
     std::ranges::copy(ranked(whole_.scores().of.at({Axis::layers, -1})), order_.begin());  // which `costs` reads
     whole.loss = quick_loss(*whole_.model(), whole_.quick(), options_.threads);
@@ -154,7 +157,8 @@ std::vector<data::Batch> read_rows(const data::DataSpec& spec, const io::ModelPa
   if (targets < kTokensLeast)
     fail(printable(spec.path), {.what = "too little data to calibrate with",
                                 .got = fmt::format("{} tokens with a target", targets),
-                                .expected = fmt::format("at least {}", kTokensLeast)});
+                                .expected = fmt::format("at least {}", kTokensLeast),
+                                .hint = "more --samples, or a longer --length"});
   return rows;
 }
 

@@ -112,7 +112,8 @@ const View& need(const io::Safetensors& file, const std::string& name, const mod
                  const std::string& where) {
   const View* view = file.find(name);
   if (!view) {
-    fail(where, {.what = "is a checkpoint of another model: it has no " + name,
+    fail(where, {.what = tensor.beside ? fmt::format("has no {}, which this recipe trains beside the model", name)
+                                       : "is a checkpoint of another model: it has no " + name,
                  .hint = "the recipe it was written with, training/recipe.toml"});
   }
   if (view->shape != tensor.shape || view->dtype != DType::f32) {

@@ -117,7 +117,6 @@ TEST_F(GridNodesTest, EveryGridComputesWhatOneRankDoes) {
   }
 }
 
-// Edges one way: what a rank sends forward is not what it sends back.
 // Every parameter says how it divides: by outputs, of which 2 or 4 ranks together have every one once, or not at all,
 // where no grid divides its kind.
 TEST_F(GridNodesTest, EveryParameterDeclaresItsShard) {
@@ -185,6 +184,7 @@ TEST_F(GridNodesTest, PartsTogetherAreTheWhole) {
   }
 }
 
+// Edges one way: what a rank sends forward is not what it sends back.
 TEST_F(GridNodesTest, DirectedGraphsToo) {
   graph::GraphData data = graph::block_model({.nodes = 203, .classes = 11, .features = 17, .degree = 6, .seed = 4});
   const graph::Csr& both = data.graph.in;

@@ -102,6 +102,8 @@ std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint
       work();
     } catch (const Error& error) {
       problem = error;
+    } catch (const std::exception& error) {  // of the file system or memory
+      problem = Error(Fault::environment, format_message(printable(checkpoint.string()), {.what = error.what()}));
     }
     if (mesh_) return agree(mesh_->world(), problem);
     if (problem) throw Error(*problem);

@@ -15,6 +15,7 @@
 #include <hwy/foreach_target.h>
 // foreach_target must come first
 #include "kernels/attention/attention_tile-inl.h"
+#include "math/prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace braid {
@@ -133,9 +134,6 @@ HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int6
   }
 }
 
-// Not __builtin_prefetch: g++ 12 treats a function with nothing else as having no effect and drops the call.
-HWY_INLINE void prefetch(const void* at) { asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(at))); }
-
 constexpr int64_t kLines = 44;  // prefetched before a tile of values
 
 // Keys or values of the next block: prefetched into L2, a few lines before each tile of the current one, since many at
@@ -152,7 +150,7 @@ class Ahead {
     lines_ = n * width * size_of(pages.dtype) / 64;
   }
   void fetch(int64_t lines) {
-    for (lines = std::min(lines, lines_); lines > 0; --lines, --lines_, next_ += 64) prefetch(next_);
+    for (lines = std::min(lines, lines_); lines > 0; --lines, --lines_, next_ += 64) prefetch_to_l2(next_);
   }
 
  private:
