@@ -68,6 +68,14 @@ TEST(JsonSchema, Numbers) {
         {"0", "999999999999999", "-999999999999999"},
         {"1000000000000000"}},
        {R"({"type": "number", "minimum": 0, "exclusiveMaximum": 1e300})", {"0.5", "999999999999999"}, {"1e9", "-1"}},
+       // A bound beyond all numbers that are written loosens no other.
+       {R"({"type": "number", "minimum": 0.5, "maximum": 0.9999999999999995})", {"0.99999999999999"}, {"1", "177"}},
+       {R"({"type": "integer", "minimum": -999999999999999990, "exclusiveMinimum": -1e30, "maximum": -1e15})",
+        {"-999999999999999990", "-1000000000000000"},
+        {"-999999999999999991", "-999999999999999"}},
+       {R"({"type": "integer", "maximum": 999999999999999990, "exclusiveMaximum": 1e30, "minimum": 1e15})",
+        {"999999999999999990"},
+        {"999999999999999991"}},
        {R"({"type": "integer", "multipleOf": 1.5})", {"3", "-6"}, {"1", "1.5"}}});
 }
 
@@ -520,6 +528,12 @@ TEST(JsonSchema, NamesWhatItDoesNotSupport) {
            {R"({"const": {"a": 1}, "properties": {"a": {}}})", "\"properties\" beside an enum or const of objects"},
            {R"({"allOf": [{"const": 1}, {"const": 2}]})", "no text satisfies"},
            {R"({"type": "integer", "minimum": 5, "maximum": 3})", "no text satisfies"},
+           {R"({"type": "number", "minimum": 0.99999999999999915, "maximum": 0.9999999999999995})", "no text"},
+           {R"({"type": "number", "minimum": -0.9999999999999998, "maximum": -0.9999999999999992})", "no text"},
+           {R"({"type": "number", "minimum": 1, "maximum": 0.999999999999999, "exclusiveMaximum": 1e30})", "no text"},
+           {R"({"minimum": 1e15, "maximum": 999999999999999, "exclusiveMaximum": 1e30})", "no text satisfies"},
+           {R"({"minimum": 1000000000000000000})", "at most 18 digits"},
+           {R"({"minimum": 100000000000000000000})", "at most 18 digits"},
            {R"({"type": "integer", "minimum": 5, "exclusiveMaximum": 6, "multipleOf": 10})", "no text satisfies"},
            {R"({"$ref": "#"})", "no text satisfies"},
            {R"({"anyOf": [{"$ref": "#"}], "type": "object"})", "refers to itself"},
