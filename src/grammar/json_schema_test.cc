@@ -2,6 +2,7 @@
 #include "grammar/json_schema.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -368,6 +369,45 @@ TEST(JsonSchema, RefusesPatternsThatAreTooComplexToBeCompared) {
   EXPECT_EQ(support::error_of(
                 [&] { (void)schema_of(R"({"oneOf": [)" + tagged("x", large) + "," + tagged("y", other) + "]}"); }),
             "");
+}
+
+// What is compared before and after decides nothing, nor does the order.
+TEST(JsonSchema, ComparesEachPairOfPatternsForItself) {
+  const auto says = [](const std::vector<std::string>& ways) {
+    return support::error_of([&] { (void)schema_of(fmt::format(R"({{"oneOf": [{}]}})", fmt::join(ways, ", "))); });
+  };
+  const auto tagged = [](const char* tag) {
+    return fmt::format(
+        R"({{"type": "object", "properties": {{"t": {{"const": "{0}"}}, "k": {{"type": "string", "pattern": "^([a-w]+ ?){{1,300}}{0}([a-w]+ ?){{1,300}}$"}}}}, "required": ["t", "k"]}})",
+        tag);
+  };
+  const std::string text = R"({"const": "ab"})", searched = R"({"type": "string", "pattern": "b"})";
+  for (const auto& ways : {std::vector{tagged("X"), tagged("Y"), text, searched},
+                           {text, searched, tagged("X"), tagged("Y")},
+                           {tagged("X"), searched, tagged("Y"), text}})
+    EXPECT_NE(says(ways).find("of a oneOf hold for the same values"), std::string::npos) << says(ways);
+  EXPECT_EQ(says({tagged("X"), tagged("Y"), text, R"({"type": "string", "pattern": "c"})"}), "");
+  const auto pattern = [](const std::string& expression) {
+    return fmt::format(R"({{"type": "string", "pattern": "{}"}})", expression);
+  };
+  std::vector<std::string> names;
+  for (int i = 0; i < 8; ++i) names.push_back(pattern(fmt::format("^[a-z]{{1,64}}_{}$", i)));
+  EXPECT_EQ(says(names), "");
+  EXPECT_EQ(says({pattern(R"(^[a-z0-9_-]{1,255}\\.png$)"), pattern(R"(^[a-z0-9_-]{1,255}\\.jpg$)")}), "");
+  names.push_back(pattern("^abc_[0-9]$"));
+  EXPECT_NE(says(names).find("the alternatives 0 and 8 of a oneOf hold"), std::string::npos) << says(names);
+}
+
+// Texts of an enum that would take too long to be looked at are not taken for ones without a match.
+TEST(JsonSchema, RefusesTextsThatAreTooComplexToBeMatched) {
+  std::string list;
+  for (int i = 0; i < 400; ++i) list += fmt::format(R"({}"{}c{}")", i ? ", " : "", std::string(3000, 'a'), i);
+  const std::string error = support::error_of([&] {
+    (void)schema_of(R"({"oneOf": [{"enum": [)" + list +
+                    R"(]}, {"type": "string", "pattern": "^((a|aa)*b?){2,900}$"}]})");
+  });
+  EXPECT_NE(error.find("the patterns of the alternatives 0 and 1 of a oneOf are too complex"), std::string::npos)
+      << error;
 }
 
 // Bounds and values at and beyond 2^53, 2^63 and 2^64 are compared as integers, never modulo 2^64 or as doubles.

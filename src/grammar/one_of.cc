@@ -18,8 +18,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kInsideMax = 3;             // properties inside properties that are compared
-constexpr int64_t kStepsMax = 1'000'000;  // of comparisons: beyond, nothing is known
+constexpr int kInsideMax = 3;               // properties inside properties that are compared
+constexpr int64_t kStepsMax = 1'000'000;    // values of schemas that are compared: beyond, nothing is known
+constexpr int64_t kPairStepsMax = 600'000;  // of two patterns, so that some do not use up what others need
 
 // Of the texts written for one schema: none satisfies another schema, some may, some may and that could be told with
 // more work, some do.
@@ -97,7 +98,8 @@ Overlap of_numbers(const Json& a, const Json& b) {
 
 class Comparison {
  public:
-  Comparison(const WaysOf& ways_of, std::string_view where) : ways_of_(ways_of), where_(where) {}
+  Comparison(const WaysOf& ways_of, TextSteps& left, std::string_view where)
+      : ways_of_(ways_of), where_(where), left_(left), common_texts_(kPairStepsMax, left.common) {}
 
   // Of what `a` writes, under `b`. `repair`, where it is asked for: what to add to `a` for none.
   Overlap of(const Json& a, const Json& b, int depth, Json* repair = nullptr) {
@@ -134,13 +136,15 @@ class Comparison {
     known_ways_.clear();  // of schemas that are gone
     for (const Json& v : listed_values(listed, where_)) {
       Holds held = Holds::yes;
+      unmatched_ = false;
       for (const auto& [key, operand] : other.items()) {
         if (held == Holds::no) break;
         held = both(held, key != "enum"                   ? of_value(v, key, other)
                           : others.contains(canonical(v)) ? Holds::yes
                                                           : Holds::no);
       }
-      if (held != Holds::no) out = worse(out, held == Holds::yes ? Overlap::some : Overlap::unknown);
+      if (held == Holds::yes) return Overlap::some;
+      if (held == Holds::unknown) out = worse(out, unmatched_ ? Overlap::too_complex : Overlap::unknown);
     }
     return out;
   }
@@ -175,12 +179,22 @@ class Comparison {
   }
   // Validators take classes for more characters than expressions here do (grammar/regex.h), but not among these.
   Holds of_text(const std::string& text, const std::string& pattern) {
-    auto at = searches_.find(pattern);
-    if (at == searches_.end())
-      at = searches_.emplace(pattern, Regex::parse_search(enforced_pattern(pattern), where_)).first;
-    if (at->second.matches(text, search_steps_)) return Holds::yes;
+    if (search_for(enforced_pattern(pattern)).matches(text, left_.matching)) return Holds::yes;
+    unmatched_ = unmatched_ || left_.matching <= 0;
     const bool plain = std::ranges::all_of(text, [](char ch) { return ch >= ' ' && ch <= '~'; });
-    return plain && search_steps_ > 0 ? Holds::no : Holds::unknown;
+    return plain && left_.matching > 0 ? Holds::no : Holds::unknown;
+  }
+  const Regex& whole(const std::string& pattern) {
+    auto at = wholes_.find(pattern);
+    if (at == wholes_.end()) at = wholes_.emplace(pattern, Regex::parse(pattern, where_)).first;
+    return at->second;
+  }
+  // Of texts with a match anywhere; where anchors leave no other place, the whole.
+  const Regex& search_for(const std::string& pattern) {
+    auto at = searches_.find(pattern);
+    if (at == searches_.end()) at = searches_.emplace(pattern, Regex::parse_search(pattern, where_)).first;
+    const Regex& all = whole(pattern);
+    return at->second == all ? all : at->second;
   }
   Holds satisfies(const Json& v, const Json& schema) {
     if (schema.is_boolean()) return schema == true ? Holds::yes : Holds::no;
@@ -209,29 +223,30 @@ class Comparison {
     return out;
   }
 
-  // The strings that `a` writes, under `b`, which validators search for its pattern. Where one has a format, nothing is
-  // known of what satisfies neither text of it here: validators take more for one, or do not look at it.
+  // The strings that `a` writes, under `b`, which validators search for its pattern. Where a format tells them apart
+  // here, validators may still accept a text for both: they read formats more widely, or not at all.
   Overlap of_strings(const Json& a, const Json& b) {
     const Overlap counts = of_counts(a, b, "minLength", "maxLength");
     if (counts == Overlap::none || !(is_described(a) || is_described(b))) return counts;
-    std::vector<Regex> all;
+    std::vector<const Regex*> all;
     bool has_format = false, plain = false;
     for (const Json* s : {&a, &b}) {
       if (const Json* pattern = keyword_in(*s, "pattern")) {
         const std::string text = enforced_pattern(*pattern);
-        all.push_back(s == &a ? Regex::parse(text, where_) : Regex::parse_search(text, where_));
-        plain = plain || (s == &a && all.back().is_plain());
+        all.push_back(s == &a ? &whole(text) : &search_for(text));
+        plain = plain || (s == &a && all.back()->is_plain());
       }
       const Json* format = keyword_in(*s, "format");
       const std::string text = format ? format_pattern(*format, where_) : "";
-      if (!text.empty()) all.push_back(Regex::parse(text, where_)), has_format = true;
+      if (!text.empty()) all.push_back(&whole(text)), has_format = true;
     }
-    std::optional<bool> common = have_common_text(all, search_steps_);
+    std::optional<bool> common = common_texts_.of(all);
     const auto least = static_cast<int64_t>(std::max(number_of(a, "minLength", 0), number_of(b, "minLength", 0)));
     const Wide most = std::min(number_of(a, "maxLength", kInfinite), number_of(b, "maxLength", kInfinite));
     if (common.value_or(false) && (least > 0 || most < kInfinite)) {
-      all.push_back(Regex::any_text(least, most < kInfinite ? static_cast<int64_t>(most) : kUnbounded));
-      common = have_common_text(all, search_steps_);
+      const int64_t longest = most < kInfinite ? static_cast<int64_t>(most) : kUnbounded;
+      all.push_back(&lengths_.try_emplace({least, longest}, Regex::any_text(least, longest)).first->second);
+      common = common_texts_.of(all);
     }
     if (!common) return Overlap::too_complex;
     return *common ? Overlap::some : has_format || !plain ? Overlap::unknown : Overlap::none;
@@ -321,8 +336,11 @@ class Comparison {
   std::string_view where_;
   int64_t steps_ = 0;
   std::map<const Json*, std::optional<Ways>> known_ways_;
-  std::map<std::string, Regex> searches_;  // by their patterns
-  int64_t search_steps_ = kStepsMax;
+  TextSteps& left_;
+  bool unmatched_ = false;                          // some text of a listed value, for want of steps
+  std::map<std::string, Regex> wholes_, searches_;  // by their patterns
+  std::map<std::pair<int64_t, int64_t>, Regex> lengths_;
+  CommonTexts common_texts_;  // of those
 };
 
 void add(Json& all, const Json& repair) {
@@ -339,8 +357,9 @@ void add(Json& all, const Json& repair) {
 
 }  // namespace
 
-std::vector<Json> exclusions(const std::vector<Ways>& alternatives, const WaysOf& ways_of, std::string_view where) {
-  Comparison comparison(ways_of, where);
+std::vector<Json> exclusions(const std::vector<Ways>& alternatives, const WaysOf& ways_of, TextSteps& left,
+                             std::string_view where) {
+  Comparison comparison(ways_of, left, where);
   std::vector<Json> out(alternatives.size(), true);
   for (size_t i = 0; i < alternatives.size(); ++i) {
     for (size_t j = 0; j < alternatives.size(); ++j) {
