@@ -13,6 +13,7 @@ namespace {
 
 // Of one automaton. Five have fewer than 2^62 tuples of states.
 constexpr size_t kStatesMax = 4000, kEdgesMax = 4 * kStatesMax;
+constexpr int64_t kFirstSteps = 32;  // enough where first or last characters differ
 
 }  // namespace
 
@@ -192,14 +193,14 @@ const Unrolled* CommonTexts::automaton(const Regex* regex, bool backward) {
   return at->second->whole() ? at->second.get() : nullptr;
 }
 
-std::optional<bool> CommonTexts::search(const std::vector<const Regex*>& all, bool backward) {
+std::optional<bool> CommonTexts::search(const std::vector<const Regex*>& all, bool backward, int64_t most) {
   std::vector<const Unrolled*> automata;
   for (const Regex* regex : all) {
     if (left_ <= 0) return std::nullopt;
     automata.push_back(automaton(regex, backward));
     if (!automata.back()) return std::nullopt;
   }
-  const int64_t given = std::min(each_ / 2, left_);
+  const int64_t given = std::min(most, left_);
   int64_t steps = given;
   const std::optional<bool> out = Search(std::move(automata), steps).run();
   left_ -= given - steps;
@@ -211,8 +212,12 @@ std::optional<bool> CommonTexts::of(std::vector<const Regex*> all) {
   if (known.size() > kExpressionsMax) return std::nullopt;
   if (known.size() < all.size()) all.assign(known.begin(), known.end());
   const auto [at, is_new] = answers_.try_emplace(known);
-  if (is_new) at->second = search(all, false);
-  if (is_new && !at->second) at->second = search(all, true);
+  if (!is_new) return at->second;
+  for (const int64_t most : {kFirstSteps, each_ / 2}) {
+    for (const bool backward : {false, true}) {
+      if (!at->second) at->second = search(all, backward, most);
+    }
+  }
   return at->second;
 }
 

@@ -31,7 +31,7 @@ class CommonTexts {
  private:
   // nullptr: too large.
   const Unrolled* automaton(const Regex* regex, bool backward);
-  std::optional<bool> search(const std::vector<const Regex*>& all, bool backward);
+  std::optional<bool> search(const std::vector<const Regex*>& all, bool backward, int64_t most);
 
   int64_t each_;
   int64_t& left_;
