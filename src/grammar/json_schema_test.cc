@@ -359,7 +359,7 @@ TEST(JsonSchema, RefusesPatternsThatAreTooComplexToBeCompared) {
   const std::string large = R"({"type": "string", "pattern": "^(a?b?c?){3000}$"})",
                     other = R"({"type": "string", "pattern": "^(a|b){3000}$"})";
   const std::string error = support::error_of([&] { (void)schema_of(R"({"oneOf": [)" + large + "," + other + "]}"); });
-  EXPECT_NE(error.find("the patterns of the alternatives 0 and 1 of a oneOf are too complex to be compared"),
+  EXPECT_NE(error.find("the alternatives 0 and 1 of a oneOf, or their patterns, are too complex to be compared"),
             std::string::npos)
       << error;
   const auto tagged = [](const char* tag, const std::string& k) {
@@ -401,6 +401,24 @@ TEST(JsonSchema, ComparesEachPairOfPatternsForItself) {
   EXPECT_NE(says(names).find("the alternatives 0 and 8 of a oneOf hold"), std::string::npos) << says(names);
 }
 
+// However many come before.
+TEST(JsonSchema, ComparesAllOfManyAlternatives) {
+  for (const int last : {255, 254}) {
+    std::string list;
+    for (int i = 0; i < 256; ++i) {
+      list += fmt::format(R"({}{{"type": "object", "properties": {{"t": {{"const": {}}})", i ? ", " : "",
+                          std::min(i, last));
+      for (int k = 0; k < 10; ++k) list += fmt::format(R"(, "p{}": {{"type": "string"}})", k);
+      list += R"(}, "required": ["t"]})";
+    }
+    const std::string error = support::error_of([&] { (void)schema_of(R"({"oneOf": [)" + list + "]}"); });
+    if (last == 255)
+      EXPECT_EQ(error, "");
+    else
+      EXPECT_NE(error.find("the alternatives 254 and 255 of a oneOf hold"), std::string::npos) << error;
+  }
+}
+
 // Texts of an enum that would take too long to be looked at are not taken for ones without a match.
 TEST(JsonSchema, RefusesTextsThatAreTooComplexToBeMatched) {
   std::string list;
@@ -409,7 +427,7 @@ TEST(JsonSchema, RefusesTextsThatAreTooComplexToBeMatched) {
     (void)schema_of(R"({"oneOf": [{"enum": [)" + list +
                     R"(]}, {"type": "string", "pattern": "^((a|aa)*b?){2,900}$"}]})");
   });
-  EXPECT_NE(error.find("the patterns of the alternatives 0 and 1 of a oneOf are too complex"), std::string::npos)
+  EXPECT_NE(error.find("the alternatives 0 and 1 of a oneOf, or their patterns, are too complex"), std::string::npos)
       << error;
 }
 

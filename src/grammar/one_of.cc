@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kInsideMax = 3;               // properties inside properties that are compared
-constexpr int64_t kStepsMax = 1'000'000;    // values of schemas that are compared: beyond, nothing is known
+constexpr int64_t kStepsMax = 10'000'000;   // values of schemas that are compared: enough for 256 with some properties
 constexpr int64_t kPairStepsMax = 600'000;  // of two patterns, so that some do not use up what others need
 
 // Of the texts written for one schema: none satisfies another schema, some may, some may and that could be told with
@@ -96,6 +96,8 @@ Overlap of_numbers(const Json& a, const Json& b) {
   return keyword_in(a, "multipleOf") || keyword_in(b, "multipleOf") ? Overlap::unknown : Overlap::some;
 }
 
+const Json kAnyValue = true;
+
 class Comparison {
  public:
   Comparison(const WaysOf& ways_of, TextSteps& left, std::string_view where)
@@ -104,7 +106,8 @@ class Comparison {
   // Of what `a` writes, under `b`. `repair`, where it is asked for: what to add to `a` for none.
   Overlap of(const Json& a, const Json& b, int depth, Json* repair = nullptr) {
     if (a == false || b == false) return Overlap::none;
-    if (depth > kInsideMax || !spend(a) || !spend(b)) return Overlap::unknown;
+    if (depth > kInsideMax) return Overlap::unknown;
+    if (!spend(a) || !spend(b)) return Overlap::too_complex;
     const Json none = Json::object(), &first = a == true ? none : a, &second = b == true ? none : b;
     if (is_listed(first)) return of_listed(first, second);
     if (is_listed(second)) return of_listed(second, first);
@@ -133,7 +136,6 @@ class Comparison {
   Overlap of_listed(const Json& listed, const Json& other) {
     Overlap out = Overlap::none;
     const ValueSet others = keyword_in(other, "enum") ? value_set(other["enum"]) : ValueSet{};
-    known_ways_.clear();  // of schemas that are gone
     for (const Json& v : listed_values(listed, where_)) {
       Holds held = Holds::yes;
       unmatched_ = false;
@@ -198,11 +200,10 @@ class Comparison {
   }
   Holds satisfies(const Json& v, const Json& schema) {
     if (schema.is_boolean()) return schema == true ? Holds::yes : Holds::no;
-    auto at = known_ways_.find(&schema);
-    if (at == known_ways_.end()) at = known_ways_.emplace(&schema, ways_of_(schema)).first;
-    if (!at->second) return Holds::unknown;
+    const std::optional<Ways>& ways = ways_of(schema);
+    if (!ways) return Holds::unknown;
     Holds out = Holds::no;
-    for (const Json& way : *at->second) {
+    for (const Json& way : *ways) {
       if (!spend(way)) return Holds::unknown;
       Holds held = way == false ? Holds::no : Holds::yes;
       if (way.is_object()) {
@@ -212,9 +213,17 @@ class Comparison {
     }
     return out;
   }
+  // Of the alternatives, or inside what this found for them: none of those schemas ends before this.
+  const std::optional<Ways>& ways_of(const Json& schema) {
+    static const std::optional<Ways> kAny = Ways{true}, kNone = Ways{false};
+    if (schema.is_boolean()) return schema == true ? kAny : kNone;
+    auto at = known_ways_.find(&schema);
+    if (at == known_ways_.end()) at = known_ways_.emplace(&schema, ways_of_(schema)).first;
+    return at->second;
+  }
   Overlap of_schemas(const Json& a, const Json& b, int depth) {
     if (a == true && b == true) return Overlap::some;
-    const std::optional<Ways> first = ways_of_(a), second = ways_of_(b);
+    const std::optional<Ways>&first = ways_of(a), &second = ways_of(b);
     if (!first || !second) return Overlap::unknown;
     Overlap out = Overlap::none;
     for (const Json& one : *first) {
@@ -280,12 +289,12 @@ class Comparison {
       }
       const Json* additional = keyword_in(schema, "additionalProperties");
       patterns = keyword_in(schema, "patternProperties") || keyword_in(schema, "propertyNames");
-      further = additional && !keyword_in(schema, "patternProperties") ? *additional : Json(true);
+      if (additional && !keyword_in(schema, "patternProperties")) further = additional;
       writes_more = patterns || (additional ? *additional != false : !keyword_in(schema, "properties"));
     }
     std::map<std::string, const Json*> properties{};
     std::map<std::string, bool> required{};
-    Json further = true;  // of properties without a name here
+    const Json* further = &kAnyValue;  // of properties without a name here
     bool patterns = false, writes_more = true;
 
     bool has(const std::string& name) const {
@@ -296,7 +305,7 @@ class Comparison {
     bool allows(const std::string& name) const { return inside(name) != false; }
     const Json& inside(const std::string& name) const {
       const auto at = properties.find(name);
-      return at != properties.end() ? *at->second : further;
+      return at != properties.end() ? *at->second : *further;
     }
   };
   Overlap of_objects(const Json& a, const Json& b, int depth, Json* repair) {
@@ -308,11 +317,16 @@ class Comparison {
       if (!second.allows(name)) return Overlap::none;
     }
     Overlap out = Overlap::some;
-    std::string telling;  // tells them apart where it is written
-    std::map<std::string, bool> names = second.required;
-    names.insert(first.required.begin(), first.required.end());
-    for (const auto& [name, unused] : first.properties) names[name] = true;
-    for (const auto& [name, unused] : names) {
+    std::string telling;             // tells them apart where it is written
+    std::vector<std::string> names;  // required ones first, of which one may be enough
+    for (const auto& [name, unused] : second.required) names.push_back(name);
+    for (const auto& [name, unused] : first.required) {
+      if (!second.required.contains(name)) names.push_back(name);
+    }
+    for (const auto& [name, unused] : first.properties) {
+      if (!first.required.contains(name) && !second.required.contains(name)) names.push_back(name);
+    }
+    for (const std::string& name : names) {
       const Json &inside = first.inside(name), &other = second.inside(name);
       if (other == true) continue;
       const Overlap here = of_schemas(inside, other, depth + 1);
@@ -372,10 +386,11 @@ std::vector<Json> exclusions(const std::vector<Ways>& alternatives, const WaysOf
             fail(where, {.what = fmt::format("the alternatives {} and {} of a oneOf hold for the same values", i, j),
                          .hint = "anyOf, or a required property whose const tells them apart"});
           if (overlap == Overlap::too_complex && repair.empty())
-            fail(where, {.what = fmt::format("the patterns of the alternatives {} and {} of a oneOf are too complex to "
-                                             "be compared",
-                                             i, j),
-                         .hint = "anyOf, shorter patterns, or a required property whose const tells them apart"});
+            fail(where,
+                 {.what = fmt::format("the alternatives {} and {} of a oneOf, or their patterns, are too complex to be "
+                                      "compared",
+                                      i, j),
+                  .hint = "anyOf, shorter patterns, or a required property whose const tells them apart"});
           if (!repair.empty()) add(out[i], repair);
         }
       }

@@ -13,7 +13,8 @@ namespace {
 
 // Of one automaton. Five have fewer than 2^62 tuples of states.
 constexpr size_t kStatesMax = 4000, kEdgesMax = 4 * kStatesMax;
-constexpr int64_t kFirstSteps = 32;  // enough where first or last characters differ
+constexpr int64_t kFirstSteps = 32;   // enough where first or last characters differ
+constexpr int64_t kAnswerSteps = 16;  // for the memory of an answer
 
 }  // namespace
 
@@ -213,6 +214,7 @@ std::optional<bool> CommonTexts::of(std::vector<const Regex*> all) {
   if (known.size() < all.size()) all.assign(known.begin(), known.end());
   const auto [at, is_new] = answers_.try_emplace(known);
   if (!is_new) return at->second;
+  left_ -= kAnswerSteps;
   for (const int64_t most : {kFirstSteps, each_ / 2}) {
     for (const bool backward : {false, true}) {
       if (!at->second) at->second = search(all, backward, most);
