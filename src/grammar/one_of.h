@@ -24,8 +24,8 @@ struct TextSteps {
 
 // For each alternative a further schema that keeps its values from matching any other: `true`, or one that forbids or
 // requires properties, or an element. Alternatives that are known neither to exclude each other nor to overlap (two
-// multiples) get `true`. Error, beginning with `where`, if they overlap, or if patterns alone could tell and `left`
-// does not suffice for them.
+// multiples) get `true`. Error, beginning with `where`, if they overlap, or if that takes more work than is
+// `left`, or too many values.
 std::vector<nlohmann::ordered_json> exclusions(const std::vector<Ways>& alternatives, const WaysOf& ways_of,
                                                TextSteps& left, std::string_view where);
 
