@@ -40,9 +40,9 @@ class SchemaMerger {
   std::string_view where_;
   int merges_ = 0;
   int64_t copied_ = 0;
-  TextSteps text_steps_;
   bool compares_ = false;  // what a schema allows, or more: reads oneOf as anyOf, and keeps patternProperties
   std::unique_ptr<SchemaMerger> probe_;
+  TextSteps text_steps_;
 };
 
 }  // namespace braid::grammar
