@@ -144,7 +144,7 @@ class Fields(ServerCase):
                                                       "tools": [{"name": "f", "input_schema": only}], "tool_choice": {"type": "any"}})
             self.assertEqual(called["content"][-1]["input"], {"id": int(digits)})
         error = self.server.ask(CHAT, {"messages": [SUM], "guided_json": {"type": "integer", "minimum": 10 ** 22}}, 400)["error"]
-        self.assertIn("a number beyond 64 bits at /minimum; got 10000000000000000000000; expected at most 17 digits", error["message"])
+        self.assertIn("a number beyond 64 bits at /minimum; got 10000000000000000000000; expected at most 18 digits", error["message"])
         error = self.server.ask(CHAT, {"messages": [SUM], "stop_token_ids": [10 ** 22]}, 400)["error"]
         self.assertEqual(error["message"], f"'stop_token_ids' holds what is not a token id: {10 ** 22}")
         error = self.server.ask(CHAT, {"messages": [SUM], "seed": 2 ** 64}, 400)["error"]

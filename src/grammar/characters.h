@@ -8,6 +8,8 @@ namespace braid::grammar {
 
 struct CharRange {
   char32_t first = 0, last = 0;  // inclusive
+
+  bool operator==(const CharRange&) const = default;
 };
 // Sorted, without overlaps; surrogates do not count.
 using CharSet = std::vector<CharRange>;

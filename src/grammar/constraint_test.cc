@@ -226,31 +226,99 @@ std::string text_of(std::mt19937& random, size_t most, std::string_view letters)
   return text;
 }
 
+std::vector<Regex> parsed(const std::vector<std::string>& patterns) {
+  std::vector<Regex> out;
+  for (const std::string& pattern : patterns) out.push_back(Regex::parse(pattern, "test"));
+  return out;
+}
+
 // Against all texts of up to six letters, of which a common one, if there is any, is short.
 TEST(Regex, CommonTextsAreThoseOfASearchThroughAll) {
   std::vector<std::string> texts = {""};
   for (size_t i = 0; texts.back().size() < 7; ++i) {
     for (const char letter : {'a', 'b', '\n'}) texts.push_back(texts[i] + letter);
   }
-  const char* const patterns[] = {"",     "a+",    "b*",           "(ab)+",  "[^a]{2}",   "a{2,4}",    "(a|b\n)*b",
-                                  "a?b?", ".*b.*", "(a{2}){1,2}b", "\n|aab", "(a*b){2}a", "(b|ab){3}", "a[ab]*a"};
-  int common = 0;
-  for (const char* first : patterns) {
-    for (const char* second : patterns) {
-      const std::vector<Regex> all = {Regex::parse(first, "test"), Regex::parse(second, "test")};
-      const bool want = std::ranges::any_of(texts, [&](const std::string& text) {
-        int64_t steps = 100'000;
-        return all[0].matches(text, steps) && all[1].matches(text, steps);
-      });
+  const std::vector<Regex> all =
+      parsed({"", "a+", "b*", "(ab)+", "[^a]{2}", "a{2,4}", "(a|b\n)*b", "a?b?", ".*b.*", "(a{2}){1,2}b", "\n|aab",
+              "(a*b){2}a", "(b|ab){3}", "a[ab]*a", "((a?){2,3}b?){2}", "(){1000000}b", "((){1000000}){1000000}"});
+  std::vector<std::vector<bool>> matched;
+  for (const Regex& regex : all) {
+    std::vector<bool>& row = matched.emplace_back();
+    for (const std::string& text : texts) {
       int64_t steps = 100'000;
-      EXPECT_EQ(have_common_text(all, steps), std::optional(want)) << first << "  " << second;
-      common += want;
+      row.push_back(regex.matches(text, steps));
     }
   }
-  EXPECT_GT(common, 40);
-  EXPECT_LT(common, 160);
-  int64_t few = 20;
-  EXPECT_EQ(have_common_text(std::vector{Regex::parse("a*b", "t"), Regex::parse("(a|b)*c", "t")}, few), std::nullopt);
+  int common = 0;
+  for (const size_t third : {7, 8, 13}) {
+    int64_t left = 10'000'000;
+    CommonTexts answers(100'000, left);
+    for (size_t i = 0; i < all.size(); ++i) {
+      for (size_t j = 0; j < all.size(); ++j) {
+        bool two = false, three = false;
+        for (size_t t = 0; t < texts.size(); ++t) {
+          const bool here = matched[i][t] && matched[j][t];
+          two = two || here;
+          three = three || (here && matched[third][t]);
+        }
+        EXPECT_EQ(answers.of({&all[i], &all[j]}), std::optional(two)) << i << "  " << j;
+        EXPECT_EQ(answers.of({&all[j], &all[i], &all[third]}), std::optional(three)) << i << "  " << j << "  " << third;
+        common += two + three;
+      }
+    }
+  }
+  EXPECT_GT(common, 300);
+  EXPECT_LT(common, 1300);
+}
+
+// The two expressions differ in the middle alone, where the numbers of iterations on both sides are all combined.
+std::vector<Regex> hard_pair() {
+  return parsed({"([a-w]+ ?){1,300}X([a-w]+ ?){1,300}", "([a-w]+ ?){1,300}Y([a-w]+ ?){1,300}"});
+}
+
+// One pair that is too complex takes no more than its own share, and is known for it.
+TEST(Regex, CommonTextsOfSeveralPairsHaveTheirOwnLimits) {
+  const std::vector<Regex> hard = hard_pair(), easy = parsed({"a+b", "a*c", "a?b"});
+  int64_t left = 1'000'000;
+  CommonTexts answers(20'000, left);
+  EXPECT_EQ(answers.of({&hard[0], &hard[1]}), std::nullopt);
+  EXPECT_GE(left, 1'000'000 - 20'000 - 4 * 4000);
+  EXPECT_LE(left, 1'000'000 - 20'000);
+  const int64_t after = left;
+  EXPECT_EQ(answers.of({&hard[1], &hard[0]}), std::nullopt);
+  EXPECT_EQ(left, after);
+  EXPECT_EQ(answers.of({&easy[0], &easy[1]}), std::optional(false));
+  EXPECT_EQ(answers.of({&easy[0], &easy[2]}), std::optional(true));
+  EXPECT_LT(left, after);
+  EXPECT_GE(left, after - 200);
+  int64_t few = 300;  // all together
+  CommonTexts poor(20'000, few);
+  EXPECT_EQ(poor.of({&easy[0], &easy[1]}), std::optional(false));
+  EXPECT_EQ(poor.of({&hard[0], &easy[1]}), std::nullopt);
+  EXPECT_EQ(poor.of({&easy[0], &easy[2]}), std::nullopt);
+}
+
+// Each alternative of a choice is kept until it is looked at, so it counts when it is found: here the last one has the
+// common text.
+TEST(Regex, CommonTextsCountWhatTheyKeep) {
+  std::string choice = "a";
+  for (int i = 0; i < 500; ++i) choice += "|a" + std::to_string(i);
+  const std::vector<Regex> all = parsed({choice + "|", ""});
+  for (const auto& [each, want] : {std::pair(int64_t{900}, std::optional<bool>()), {1200, true}}) {
+    int64_t left = 1'000'000;
+    EXPECT_EQ(CommonTexts(each, left).of({&all[0], &all[1]}), want);
+  }
+}
+
+// Disjoint expressions as they are written for names and files: little more than their automata.
+TEST(Regex, CommonTextsEndWhereSuffixesDiffer) {
+  const std::vector<Regex> all = parsed({"[a-z0-9_-]{1,255}\\.png", "[a-z0-9_-]{1,255}\\.jpg", "(\\w+ ?){1,300}x",
+                                         "(\\w+ ?){1,300}y", "[a-z]{1,64}_1", "[a-z]{1,64}_2"});
+  int64_t left = 1'000'000;
+  CommonTexts answers(10'000, left);
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_EQ(answers.of({&all[i], &all[j]}), std::optional(false)) << i << "  " << j;
+  }
 }
 
 // Validators search: an alternative without an anchor may stand anywhere.

@@ -39,11 +39,12 @@ int compare_digits(const std::string& a, const std::string& b) {
   return sign_of(a) * larger;
 }
 
-// Of a whole number beyond 64 bits, whose magnitude is at least 2^63, with another one.
+// Of a whole number beyond 64 bits (below -2^63, or from 2^64 on) with another one.
 int compare_beyond(const std::string& digits, const Json& other) {
   if (const auto more = io::digits_of(other)) return compare_digits(digits, *more);
   const Wide value = wide_of(other);
-  if (std::abs(value) < 0x1p64L) return sign_of(digits);
+  const int sign = sign_of(digits);
+  if (sign < 0 ? value >= -0x1p63L : value < 0x1p64L) return sign;
   return compare_digits(digits, fmt::format("{:.0f}", other.get<double>()));  // all its digits: doubles there are whole
 }
 

@@ -10,6 +10,7 @@
 #include "grammar/constraint.h"
 #include "grammar/json_schema.h"
 #include "grammar/regex.h"
+#include "io/ordered_json.h"
 
 namespace braid::grammar {
 
@@ -35,8 +36,13 @@ inline std::shared_ptr<const Constraint> constraint_of(const std::function<RuleI
   return std::make_shared<const Constraint>(b.finish(start), trie, "test");
 }
 
+// Read as requests are, integers beyond 64 bits included.
 inline std::shared_ptr<const Constraint> schema_of(std::string_view schema) {
-  return constraint_of([&](Builder& b) { return json_schema(b, nlohmann::ordered_json::parse(schema), "test"); });
+  return constraint_of([&](Builder& b) {
+    const auto json =
+        io::parse_ordered(schema, "test", {}, {.depth = 200, .keys = io::kOrderedKeysMax, .digits = true});
+    return json_schema(b, json, "test");
+  });
 }
 
 inline std::shared_ptr<const Constraint> regex_of(std::string_view pattern) {

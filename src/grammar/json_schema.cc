@@ -25,11 +25,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The largest numbers that are written: of 15 digits, or of 18 where a bound has more (numbers.h).
-constexpr int64_t kFarthest = 999'999'999'999'999, kFarthestOfBounds = 999'999'999'999'999'999;
-constexpr int64_t kCompiledMax = 50'000;  // schemas, those that were combined out of others included
-constexpr size_t kUniqueMax = 64;         // values of items that differ
-constexpr int kNestingMax = 200;          // of schemas that were combined: each level may add a few
+constexpr int64_t kFarthest = 999'999'999'999'999;  // the largest number that is written where no bound is larger
+constexpr int64_t kCompiledMax = 50'000;            // schemas, those that were combined out of others included
+constexpr size_t kUniqueMax = 64;                   // values of items that differ
+constexpr int kNestingMax = 200;                    // of schemas that were combined: each level may add a few
 
 class SchemaCompiler {
  public:
@@ -184,37 +183,46 @@ class SchemaCompiler {
     return regex;
   }
 
+  struct Limit {
+    Decimal at;
+    bool exact = true;
+    bool beyond = false;  // all numbers that are written
+  };
+  // `inward`: what a bound that is no such number is rounded to. A multiple has to be one.
+  enum class Inward { none, up, down };
+  std::optional<Limit> limit_of(const Json& schema, const char* key, Inward inward) const {
+    const Json* value = keyword_in(schema, key);
+    if (!value) return std::nullopt;
+    const std::string text = io::dumped(*value);
+    if (const auto decimal = decimal_of(text)) return Limit{*decimal};
+    if (inward != Inward::none) {
+      const bool up = inward == Inward::up;
+      if (const auto rounded = decimal_rounded(text, up)) return Limit{.at = *rounded, .exact = false};
+      if (lies_beyond(text, !up)) return Limit{.at = {up ? -kFarthest : kFarthest}, .exact = false, .beyond = true};
+    }
+    fail(where_, {.what = fmt::format("the keyword \"{}\" is not supported with this value", key),
+                  .got = text,
+                  .expected = "at most 18 digits, 15 of them after the point"});
+  }
+  // Whether the exclusive one of two bounds of a side is the one to keep.
+  static bool is_narrower(const std::optional<Limit>& exclusive, const std::optional<Limit>& other, bool lower) {
+    if (!exclusive || !other) return exclusive.has_value();
+    if (exclusive->beyond || other->beyond) return other->beyond;
+    return lower ? !(exclusive->at < other->at) : !(other->at < exclusive->at);
+  }
   StateId number_of(const Json& schema, bool integer, StateId next) {
     NumberBounds bounds{.integer = integer};
-    bool exact = true, far = false;  // far: of a bound beyond all numbers that are written
-    // `inward`: what a bound that is no such number is rounded to. A multiple has to be one.
-    enum class Inward { none, up, down };
-    const auto read = [&](const char* key, Inward inward) -> std::optional<Decimal> {
-      const Json* value = keyword_in(schema, key);
-      if (!value) return std::nullopt;
-      const std::string text = io::dumped(*value);
-      std::optional<Decimal> decimal = decimal_of(text);
-      exact = decimal.has_value();
-      if (!exact && inward != Inward::none) decimal = decimal_beyond(text, inward == Inward::up);
-      far = far || (!exact && decimal && std::abs(decimal->digits) == kFarthest);
-      if (!decimal)
-        fail(where_, {.what = fmt::format("the keyword \"{}\" is not supported with this value", key),
-                      .got = text,
-                      .expected = "at most 17 digits, 15 of them after the point"});
-      return decimal;
-    };
-    bounds.min = read("minimum", Inward::up);
-    bounds.max = read("maximum", Inward::down);
-    bounds.multiple = read("multipleOf", Inward::none);
-    if (const auto above = read("exclusiveMinimum", Inward::up); above && !(bounds.min && *above < *bounds.min))
-      bounds.min = above, bounds.min_exclusive = exact;  // one that was rounded is inside
-    if (const auto below = read("exclusiveMaximum", Inward::down); below && !(bounds.max && *bounds.max < *below))
-      bounds.max = below, bounds.max_exclusive = exact;
-    // Between a bound that is near to it and one beyond all there are numbers of more digits.
-    if (far && bounds.min && bounds.max && *bounds.max < *bounds.min) {
-      if (bounds.max->digits == kFarthest) bounds.max = Decimal{kFarthestOfBounds};
-      if (bounds.min->digits == -kFarthest) bounds.min = Decimal{-kFarthestOfBounds};
-    }
+    std::optional<Limit> min = limit_of(schema, "minimum", Inward::up), max = limit_of(schema, "maximum", Inward::down);
+    if (const auto step = limit_of(schema, "multipleOf", Inward::none)) bounds.multiple = step->at;
+    // One that was rounded is inside.
+    if (const auto above = limit_of(schema, "exclusiveMinimum", Inward::up); is_narrower(above, min, true))
+      min = above, bounds.min_exclusive = above->exact;
+    if (const auto below = limit_of(schema, "exclusiveMaximum", Inward::down); is_narrower(below, max, false))
+      max = below, bounds.max_exclusive = below->exact;
+    // Beside another bound, which may have more digits, one beyond all says nothing.
+    if (min && max && min->beyond != max->beyond) (min->beyond ? min : max).reset();
+    if (min) bounds.min = min->at;
+    if (max) bounds.max = max->at;
     return number(b_, bounds, where_, next);
   }
 

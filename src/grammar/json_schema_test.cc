@@ -2,6 +2,7 @@
 #include "grammar/json_schema.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -68,6 +69,14 @@ TEST(JsonSchema, Numbers) {
         {"0", "999999999999999", "-999999999999999"},
         {"1000000000000000"}},
        {R"({"type": "number", "minimum": 0, "exclusiveMaximum": 1e300})", {"0.5", "999999999999999"}, {"1e9", "-1"}},
+       // A bound beyond all numbers that are written loosens no other.
+       {R"({"type": "number", "minimum": 0.5, "maximum": 0.9999999999999995})", {"0.99999999999999"}, {"1", "177"}},
+       {R"({"type": "integer", "minimum": -999999999999999990, "exclusiveMinimum": -1e30, "maximum": -1e15})",
+        {"-999999999999999990", "-1000000000000000"},
+        {"-999999999999999991", "-999999999999999"}},
+       {R"({"type": "integer", "maximum": 999999999999999990, "exclusiveMaximum": 1e30, "minimum": 1e15})",
+        {"999999999999999990"},
+        {"999999999999999991"}},
        {R"({"type": "integer", "multipleOf": 1.5})", {"3", "-6"}, {"1", "1.5"}}});
 }
 
@@ -350,7 +359,7 @@ TEST(JsonSchema, RefusesPatternsThatAreTooComplexToBeCompared) {
   const std::string large = R"({"type": "string", "pattern": "^(a?b?c?){3000}$"})",
                     other = R"({"type": "string", "pattern": "^(a|b){3000}$"})";
   const std::string error = support::error_of([&] { (void)schema_of(R"({"oneOf": [)" + large + "," + other + "]}"); });
-  EXPECT_NE(error.find("the patterns of the alternatives 0 and 1 of a oneOf are too complex to be compared"),
+  EXPECT_NE(error.find("the alternatives 0 and 1 of a oneOf, or their patterns, are too complex to be compared"),
             std::string::npos)
       << error;
   const auto tagged = [](const char* tag, const std::string& k) {
@@ -360,6 +369,66 @@ TEST(JsonSchema, RefusesPatternsThatAreTooComplexToBeCompared) {
   EXPECT_EQ(support::error_of(
                 [&] { (void)schema_of(R"({"oneOf": [)" + tagged("x", large) + "," + tagged("y", other) + "]}"); }),
             "");
+}
+
+// What is compared before and after decides nothing, nor does the order.
+TEST(JsonSchema, ComparesEachPairOfPatternsForItself) {
+  const auto says = [](const std::vector<std::string>& ways) {
+    return support::error_of([&] { (void)schema_of(fmt::format(R"({{"oneOf": [{}]}})", fmt::join(ways, ", "))); });
+  };
+  const auto tagged = [](const char* tag) {
+    return fmt::format(
+        R"({{"type": "object", "properties": {{"t": {{"const": "{0}"}}, "k": {{"type": "string", "pattern": "^([a-w]+ ?){{1,300}}{0}([a-w]+ ?){{1,300}}$"}}}}, "required": ["t", "k"]}})",
+        tag);
+  };
+  const std::string text = R"({"const": "ab"})", searched = R"({"type": "string", "pattern": "b"})";
+  for (const auto& ways : {std::vector{tagged("X"), tagged("Y"), text, searched},
+                           {text, searched, tagged("X"), tagged("Y")},
+                           {tagged("X"), searched, tagged("Y"), text}})
+    EXPECT_NE(says(ways).find("of a oneOf hold for the same values"), std::string::npos) << says(ways);
+  EXPECT_EQ(says({tagged("X"), tagged("Y"), text, R"({"type": "string", "pattern": "c"})"}), "");
+  const auto pattern = [](const std::string& expression) {
+    return fmt::format(R"({{"type": "string", "pattern": "{}"}})", expression);
+  };
+  std::vector<std::string> names;
+  for (int i = 0; i < 8; ++i) names.push_back(pattern(fmt::format("^[a-z]{{1,64}}_{}$", i)));
+  EXPECT_EQ(says(names), "");
+  std::vector<std::string> many = names;  // as many as a oneOf may have
+  for (int i = 8; i < 256; ++i) many.push_back(pattern(fmt::format("^[a-z]{{1,64}}_{}$", i)));
+  EXPECT_EQ(says(many), "");
+  EXPECT_EQ(says({pattern(R"(^[a-z0-9_-]{1,255}\\.png$)"), pattern(R"(^[a-z0-9_-]{1,255}\\.jpg$)")}), "");
+  names.push_back(pattern("^abc_[0-9]$"));
+  EXPECT_NE(says(names).find("the alternatives 0 and 8 of a oneOf hold"), std::string::npos) << says(names);
+}
+
+// However many come before.
+TEST(JsonSchema, ComparesAllOfManyAlternatives) {
+  for (const int last : {255, 254}) {
+    std::string list;
+    for (int i = 0; i < 256; ++i) {
+      list += fmt::format(R"({}{{"type": "object", "properties": {{"t": {{"const": {}}})", i ? ", " : "",
+                          std::min(i, last));
+      for (int k = 0; k < 10; ++k) list += fmt::format(R"(, "p{}": {{"type": "string"}})", k);
+      list += R"(}, "required": ["t"]})";
+    }
+    const std::string error = support::error_of([&] { (void)schema_of(R"({"oneOf": [)" + list + "]}"); });
+    if (last == 255)
+      EXPECT_EQ(error, "");
+    else
+      EXPECT_NE(error.find("the alternatives 254 and 255 of a oneOf hold"), std::string::npos) << error;
+  }
+}
+
+// Texts of an enum that would take too long to be looked at are not taken for ones without a match.
+TEST(JsonSchema, RefusesTextsThatAreTooComplexToBeMatched) {
+  std::string list;
+  for (int i = 0; i < 400; ++i) list += fmt::format(R"({}"{}c{}")", i ? ", " : "", std::string(3000, 'a'), i);
+  const std::string error = support::error_of([&] {
+    (void)schema_of(R"({"oneOf": [{"enum": [)" + list +
+                    R"(]}, {"type": "string", "pattern": "^((a|aa)*b?){2,900}$"}]})");
+  });
+  EXPECT_NE(error.find("the alternatives 0 and 1 of a oneOf, or their patterns, are too complex"), std::string::npos)
+      << error;
 }
 
 // Bounds and values at and beyond 2^53, 2^63 and 2^64 are compared as integers, never modulo 2^64 or as doubles.
@@ -378,6 +447,17 @@ TEST(JsonSchema, LargeIntegersAreComparedExactly) {
        {R"({"enum": [-9223372036854775808, 18446744073709551615, 4], "exclusiveMinimum": -9223372036854775808})",
         {"18446744073709551615", "4"},
         {"-9223372036854775808"}},
+       // Those beyond 64 bits begin at -2^63 and at 2^64.
+       {R"({"enum": [-10000000000000000000, -15000000000000000000, 20000000000000000000], "maximum": -1.2e19})",
+        {"-15000000000000000000"},
+        {"-10000000000000000000", "20000000000000000000"}},
+       {R"({"enum": [-10000000000000000000, -15000000000000000000, 20000000000000000000], "minimum": -1.2e19})",
+        {"-10000000000000000000", "20000000000000000000"},
+        {"-15000000000000000000"}},
+       {R"({"enum": [-9223372036854775809, -9223372036854775808], "minimum": -9223372036854775808})",
+        {"-9223372036854775808"},
+        {"-9223372036854775809"}},
+       {R"({"enum": [-10000000000000000000, 1], "maximum": 10000000000000000000})", {"-10000000000000000000", "1"}, {}},
        {R"({"allOf": [{"type": "integer", "minimum": -5, "maximum": -1}, {"maximum": 18446744073709551614}]})",
         {"-5", "-1"},
         {"0", "-6"}},
@@ -509,6 +589,12 @@ TEST(JsonSchema, NamesWhatItDoesNotSupport) {
            {R"({"const": {"a": 1}, "properties": {"a": {}}})", "\"properties\" beside an enum or const of objects"},
            {R"({"allOf": [{"const": 1}, {"const": 2}]})", "no text satisfies"},
            {R"({"type": "integer", "minimum": 5, "maximum": 3})", "no text satisfies"},
+           {R"({"type": "number", "minimum": 0.99999999999999915, "maximum": 0.9999999999999995})", "no text"},
+           {R"({"type": "number", "minimum": -0.9999999999999998, "maximum": -0.9999999999999992})", "no text"},
+           {R"({"type": "number", "minimum": 1, "maximum": 0.999999999999999, "exclusiveMaximum": 1e30})", "no text"},
+           {R"({"minimum": 1e15, "maximum": 999999999999999, "exclusiveMaximum": 1e30})", "no text satisfies"},
+           {R"({"minimum": 1000000000000000000})", "at most 18 digits"},
+           {R"({"minimum": 100000000000000000000})", "at most 18 digits"},
            {R"({"type": "integer", "minimum": 5, "exclusiveMaximum": 6, "multipleOf": 10})", "no text satisfies"},
            {R"({"$ref": "#"})", "no text satisfies"},
            {R"({"anyOf": [{"$ref": "#"}], "type": "object"})", "refers to itself"},

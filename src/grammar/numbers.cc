@@ -278,22 +278,23 @@ std::optional<Decimal> decimal_of(std::string_view text) {
   return out;
 }
 
-std::optional<Decimal> decimal_beyond(std::string_view text, bool up) {
-  if (std::optional<Decimal> out = scaled_decimal(text); out && out->scale > kScaleMax) {
-    int64_t rest = 0;
-    for (; out->scale > kScaleMax; --out->scale) {
-      rest |= out->digits % 10;
-      out->digits /= 10;  // toward zero
-    }
-    if (rest != 0 && up == (text[0] != '-')) out->digits += up ? 1 : -1;
-    return out;
+std::optional<Decimal> decimal_rounded(std::string_view text, bool up) {
+  std::optional<Decimal> out = scaled_decimal(text);
+  if (!out || out->scale <= kScaleMax) return std::nullopt;
+  int64_t rest = 0;
+  for (; out->scale > kScaleMax; --out->scale) {
+    rest |= out->digits % 10;
+    out->digits /= 10;  // toward zero
   }
+  if (rest != 0 && up == (text[0] != '-')) out->digits += up ? 1 : -1;
+  return out;
+}
+
+bool lies_beyond(std::string_view text, bool above) {
   double value = 0;  // far from the limit, if it is beyond what has 18 digits
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   const auto most = static_cast<double>(power(kDigitCount) - 1);
-  if (end != text.data() + text.size() || status != std::errc{} || std::abs(value) <= most || up != (value < 0))
-    return std::nullopt;
-  return Decimal{up ? 1 - power(kDigitCount) : power(kDigitCount) - 1, 0};
+  return end == text.data() + text.size() && status == std::errc{} && (above ? value > most : value < -most);
 }
 
 StateId number(Builder& b, const NumberBounds& bounds, std::string_view where, StateId next) {

@@ -24,9 +24,12 @@ bool operator<(const Decimal& a, const Decimal& b);  // exactly
 // From the shortest text of a double, or of an integer. nullopt: more than 18 digits, or too small.
 std::optional<Decimal> decimal_of(std::string_view text);
 
-// The nearest that has no more than 15 digits after the point and at most 15 before it, from above (`up`) or from
-// below: of a bound, inward. nullopt: there is none.
-std::optional<Decimal> decimal_beyond(std::string_view text, bool up);
+// Of a number with more than 15 digits after the point, the nearest that has 15, from above (`up`) or from below.
+// nullopt: it has no more than 15, or more than 18 in all.
+std::optional<Decimal> decimal_rounded(std::string_view text, bool up);
+
+// Whether a number of too many digits is above all numbers of 15 digits (or below them all).
+bool lies_beyond(std::string_view text, bool above);
 
 struct NumberBounds {
   std::optional<Decimal> min{}, max{}, multiple{};

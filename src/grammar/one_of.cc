@@ -18,8 +18,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kInsideMax = 3;             // properties inside properties that are compared
-constexpr int64_t kStepsMax = 1'000'000;  // of comparisons: beyond, nothing is known
+constexpr int kInsideMax = 3;               // properties inside properties that are compared
+constexpr int64_t kStepsMax = 10'000'000;   // values of schemas that are compared: enough for 256 with some properties
+constexpr int64_t kPairStepsMax = 600'000;  // of two patterns, so that some do not use up what others need
 
 // Of the texts written for one schema: none satisfies another schema, some may, some may and that could be told with
 // more work, some do.
@@ -95,14 +96,18 @@ Overlap of_numbers(const Json& a, const Json& b) {
   return keyword_in(a, "multipleOf") || keyword_in(b, "multipleOf") ? Overlap::unknown : Overlap::some;
 }
 
+const Json kAnyValue = true;
+
 class Comparison {
  public:
-  Comparison(const WaysOf& ways_of, std::string_view where) : ways_of_(ways_of), where_(where) {}
+  Comparison(const WaysOf& ways_of, TextSteps& left, std::string_view where)
+      : ways_of_(ways_of), where_(where), left_(left), common_texts_(kPairStepsMax, left.common) {}
 
   // Of what `a` writes, under `b`. `repair`, where it is asked for: what to add to `a` for none.
   Overlap of(const Json& a, const Json& b, int depth, Json* repair = nullptr) {
     if (a == false || b == false) return Overlap::none;
-    if (depth > kInsideMax || !spend(a) || !spend(b)) return Overlap::unknown;
+    if (depth > kInsideMax) return Overlap::unknown;
+    if (!spend(a) || !spend(b)) return Overlap::too_complex;
     const Json none = Json::object(), &first = a == true ? none : a, &second = b == true ? none : b;
     if (is_listed(first)) return of_listed(first, second);
     if (is_listed(second)) return of_listed(second, first);
@@ -131,16 +136,17 @@ class Comparison {
   Overlap of_listed(const Json& listed, const Json& other) {
     Overlap out = Overlap::none;
     const ValueSet others = keyword_in(other, "enum") ? value_set(other["enum"]) : ValueSet{};
-    known_ways_.clear();  // of schemas that are gone
     for (const Json& v : listed_values(listed, where_)) {
       Holds held = Holds::yes;
+      unmatched_ = false;
       for (const auto& [key, operand] : other.items()) {
         if (held == Holds::no) break;
         held = both(held, key != "enum"                   ? of_value(v, key, other)
                           : others.contains(canonical(v)) ? Holds::yes
                                                           : Holds::no);
       }
-      if (held != Holds::no) out = worse(out, held == Holds::yes ? Overlap::some : Overlap::unknown);
+      if (held == Holds::yes) return Overlap::some;
+      if (held == Holds::unknown) out = worse(out, unmatched_ ? Overlap::too_complex : Overlap::unknown);
     }
     return out;
   }
@@ -175,20 +181,29 @@ class Comparison {
   }
   // Validators take classes for more characters than expressions here do (grammar/regex.h), but not among these.
   Holds of_text(const std::string& text, const std::string& pattern) {
-    auto at = searches_.find(pattern);
-    if (at == searches_.end())
-      at = searches_.emplace(pattern, Regex::parse_search(enforced_pattern(pattern), where_)).first;
-    if (at->second.matches(text, search_steps_)) return Holds::yes;
+    if (search_for(enforced_pattern(pattern)).matches(text, left_.matching)) return Holds::yes;
+    unmatched_ = unmatched_ || left_.matching <= 0;
     const bool plain = std::ranges::all_of(text, [](char ch) { return ch >= ' ' && ch <= '~'; });
-    return plain && search_steps_ > 0 ? Holds::no : Holds::unknown;
+    return plain && left_.matching > 0 ? Holds::no : Holds::unknown;
+  }
+  const Regex& whole(const std::string& pattern) {
+    auto at = wholes_.find(pattern);
+    if (at == wholes_.end()) at = wholes_.emplace(pattern, Regex::parse(pattern, where_)).first;
+    return at->second;
+  }
+  // Of texts with a match anywhere; where anchors leave no other place, the whole.
+  const Regex& search_for(const std::string& pattern) {
+    auto at = searches_.find(pattern);
+    if (at == searches_.end()) at = searches_.emplace(pattern, Regex::parse_search(pattern, where_)).first;
+    const Regex& all = whole(pattern);
+    return at->second == all ? all : at->second;
   }
   Holds satisfies(const Json& v, const Json& schema) {
     if (schema.is_boolean()) return schema == true ? Holds::yes : Holds::no;
-    auto at = known_ways_.find(&schema);
-    if (at == known_ways_.end()) at = known_ways_.emplace(&schema, ways_of_(schema)).first;
-    if (!at->second) return Holds::unknown;
+    const std::optional<Ways>& ways = ways_of(schema);
+    if (!ways) return Holds::unknown;
     Holds out = Holds::no;
-    for (const Json& way : *at->second) {
+    for (const Json& way : *ways) {
       if (!spend(way)) return Holds::unknown;
       Holds held = way == false ? Holds::no : Holds::yes;
       if (way.is_object()) {
@@ -198,9 +213,17 @@ class Comparison {
     }
     return out;
   }
+  // Of the alternatives, or inside what this found for them: none of those schemas ends before this.
+  const std::optional<Ways>& ways_of(const Json& schema) {
+    static const std::optional<Ways> kAny = Ways{true}, kNone = Ways{false};
+    if (schema.is_boolean()) return schema == true ? kAny : kNone;
+    auto at = known_ways_.find(&schema);
+    if (at == known_ways_.end()) at = known_ways_.emplace(&schema, ways_of_(schema)).first;
+    return at->second;
+  }
   Overlap of_schemas(const Json& a, const Json& b, int depth) {
     if (a == true && b == true) return Overlap::some;
-    const std::optional<Ways> first = ways_of_(a), second = ways_of_(b);
+    const std::optional<Ways>&first = ways_of(a), &second = ways_of(b);
     if (!first || !second) return Overlap::unknown;
     Overlap out = Overlap::none;
     for (const Json& one : *first) {
@@ -209,29 +232,30 @@ class Comparison {
     return out;
   }
 
-  // The strings that `a` writes, under `b`, which validators search for its pattern. Where one has a format, nothing is
-  // known of what satisfies neither text of it here: validators take more for one, or do not look at it.
+  // The strings that `a` writes, under `b`, which validators search for its pattern. Where a format tells them apart
+  // here, validators may still accept a text for both: they read formats more widely, or not at all.
   Overlap of_strings(const Json& a, const Json& b) {
     const Overlap counts = of_counts(a, b, "minLength", "maxLength");
     if (counts == Overlap::none || !(is_described(a) || is_described(b))) return counts;
-    std::vector<Regex> all;
+    std::vector<const Regex*> all;
     bool has_format = false, plain = false;
     for (const Json* s : {&a, &b}) {
       if (const Json* pattern = keyword_in(*s, "pattern")) {
         const std::string text = enforced_pattern(*pattern);
-        all.push_back(s == &a ? Regex::parse(text, where_) : Regex::parse_search(text, where_));
-        plain = plain || (s == &a && all.back().is_plain());
+        all.push_back(s == &a ? &whole(text) : &search_for(text));
+        plain = plain || (s == &a && all.back()->is_plain());
       }
       const Json* format = keyword_in(*s, "format");
       const std::string text = format ? format_pattern(*format, where_) : "";
-      if (!text.empty()) all.push_back(Regex::parse(text, where_)), has_format = true;
+      if (!text.empty()) all.push_back(&whole(text)), has_format = true;
     }
-    std::optional<bool> common = have_common_text(all, search_steps_);
+    std::optional<bool> common = common_texts_.of(all);
     const auto least = static_cast<int64_t>(std::max(number_of(a, "minLength", 0), number_of(b, "minLength", 0)));
     const Wide most = std::min(number_of(a, "maxLength", kInfinite), number_of(b, "maxLength", kInfinite));
     if (common.value_or(false) && (least > 0 || most < kInfinite)) {
-      all.push_back(Regex::any_text(least, most < kInfinite ? static_cast<int64_t>(most) : kUnbounded));
-      common = have_common_text(all, search_steps_);
+      const int64_t longest = most < kInfinite ? static_cast<int64_t>(most) : kUnbounded;
+      all.push_back(&lengths_.try_emplace({least, longest}, Regex::any_text(least, longest)).first->second);
+      common = common_texts_.of(all);
     }
     if (!common) return Overlap::too_complex;
     return *common ? Overlap::some : has_format || !plain ? Overlap::unknown : Overlap::none;
@@ -265,12 +289,12 @@ class Comparison {
       }
       const Json* additional = keyword_in(schema, "additionalProperties");
       patterns = keyword_in(schema, "patternProperties") || keyword_in(schema, "propertyNames");
-      further = additional && !keyword_in(schema, "patternProperties") ? *additional : Json(true);
+      if (additional && !keyword_in(schema, "patternProperties")) further = additional;
       writes_more = patterns || (additional ? *additional != false : !keyword_in(schema, "properties"));
     }
     std::map<std::string, const Json*> properties{};
     std::map<std::string, bool> required{};
-    Json further = true;  // of properties without a name here
+    const Json* further = &kAnyValue;  // of properties without a name here
     bool patterns = false, writes_more = true;
 
     bool has(const std::string& name) const {
@@ -281,7 +305,7 @@ class Comparison {
     bool allows(const std::string& name) const { return inside(name) != false; }
     const Json& inside(const std::string& name) const {
       const auto at = properties.find(name);
-      return at != properties.end() ? *at->second : further;
+      return at != properties.end() ? *at->second : *further;
     }
   };
   Overlap of_objects(const Json& a, const Json& b, int depth, Json* repair) {
@@ -293,11 +317,16 @@ class Comparison {
       if (!second.allows(name)) return Overlap::none;
     }
     Overlap out = Overlap::some;
-    std::string telling;  // tells them apart where it is written
-    std::map<std::string, bool> names = second.required;
-    names.insert(first.required.begin(), first.required.end());
-    for (const auto& [name, unused] : first.properties) names[name] = true;
-    for (const auto& [name, unused] : names) {
+    std::string telling;             // tells them apart where it is written
+    std::vector<std::string> names;  // required ones first, of which one may be enough
+    for (const auto& [name, unused] : second.required) names.push_back(name);
+    for (const auto& [name, unused] : first.required) {
+      if (!second.required.contains(name)) names.push_back(name);
+    }
+    for (const auto& [name, unused] : first.properties) {
+      if (!first.required.contains(name) && !second.required.contains(name)) names.push_back(name);
+    }
+    for (const std::string& name : names) {
       const Json &inside = first.inside(name), &other = second.inside(name);
       if (other == true) continue;
       const Overlap here = of_schemas(inside, other, depth + 1);
@@ -321,8 +350,11 @@ class Comparison {
   std::string_view where_;
   int64_t steps_ = 0;
   std::map<const Json*, std::optional<Ways>> known_ways_;
-  std::map<std::string, Regex> searches_;  // by their patterns
-  int64_t search_steps_ = kStepsMax;
+  TextSteps& left_;
+  bool unmatched_ = false;                          // some text of a listed value, for want of steps
+  std::map<std::string, Regex> wholes_, searches_;  // by their patterns
+  std::map<std::pair<int64_t, int64_t>, Regex> lengths_;
+  CommonTexts common_texts_;  // of those
 };
 
 void add(Json& all, const Json& repair) {
@@ -339,8 +371,9 @@ void add(Json& all, const Json& repair) {
 
 }  // namespace
 
-std::vector<Json> exclusions(const std::vector<Ways>& alternatives, const WaysOf& ways_of, std::string_view where) {
-  Comparison comparison(ways_of, where);
+std::vector<Json> exclusions(const std::vector<Ways>& alternatives, const WaysOf& ways_of, TextSteps& left,
+                             std::string_view where) {
+  Comparison comparison(ways_of, left, where);
   std::vector<Json> out(alternatives.size(), true);
   for (size_t i = 0; i < alternatives.size(); ++i) {
     for (size_t j = 0; j < alternatives.size(); ++j) {
@@ -353,10 +386,11 @@ std::vector<Json> exclusions(const std::vector<Ways>& alternatives, const WaysOf
             fail(where, {.what = fmt::format("the alternatives {} and {} of a oneOf hold for the same values", i, j),
                          .hint = "anyOf, or a required property whose const tells them apart"});
           if (overlap == Overlap::too_complex && repair.empty())
-            fail(where, {.what = fmt::format("the patterns of the alternatives {} and {} of a oneOf are too complex to "
-                                             "be compared",
-                                             i, j),
-                         .hint = "anyOf, shorter patterns, or a required property whose const tells them apart"});
+            fail(where,
+                 {.what = fmt::format("the alternatives {} and {} of a oneOf, or their patterns, are too complex to be "
+                                      "compared",
+                                      i, j),
+                  .hint = "anyOf, shorter patterns, or a required property whose const tells them apart"});
           if (!repair.empty()) add(out[i], repair);
         }
       }

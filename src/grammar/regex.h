@@ -47,6 +47,8 @@ class Regex {
   bool empty() const { return nodes_.empty(); }
   // Whether its texts are of printable ASCII alone, of which all validators say the same.
   bool is_plain() const;
+  // Whether they are written the same way, but for anchors: those that are have the same texts.
+  bool operator==(const Regex&) const = default;
 
  private:
   friend class RegexParser;
@@ -56,6 +58,8 @@ class Regex {
     CharSet set{};
     std::vector<int32_t> children{};
     int64_t min = 0, max = kUnbounded;  // of a repetition
+
+    bool operator==(const Node&) const = default;
   };
   StateId compile(Builder& b, Spelling spelling, int32_t node, StateId next) const;
   using Offsets = std::vector<size_t>;  // ascending

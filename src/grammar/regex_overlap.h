@@ -1,14 +1,42 @@
-// Whether several regular expressions have a text in common.
+// Whether several regular expressions have a text in common. Each becomes an automaton, once, and a search goes through
+// the tuples of states that their automata reach with the same characters: from the beginning of the texts, and from
+// their end, where a suffix may tell them apart at once.
 #pragma once
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
-#include <span>
+#include <set>
+#include <vector>
 
 #include "grammar/regex.h"
 
 namespace braid::grammar {
 
-// Counts down `steps`; nullopt when there are none left, or where repetitions are too many to be unrolled.
-std::optional<bool> have_common_text(std::span<const Regex> all, int64_t& steps);
+class Unrolled;
+
+class CommonTexts {
+ public:
+  static constexpr size_t kExpressionsMax = 5;  // of one question: a tuple of their states has 64 bits
+
+  // Work is counted in steps, which bound memory too: a state of an automaton, kept as long as this is, has some 20
+  // bytes, a tuple, kept until it is answered, some 50. One question may take `each` beside its automata, and all
+  // together may use up `left`, which outlives this.
+  CommonTexts(int64_t each, int64_t& left) : each_(each), left_(left) {}
+
+  // Expressions in any order, which outlive this and are known by their addresses; asked again, it takes no work.
+  // nullopt: more expressions, repetitions that are too many to be unrolled, or no steps left.
+  std::optional<bool> of(std::vector<const Regex*> all);
+
+ private:
+  // nullptr: too large.
+  const Unrolled* automaton(const Regex* regex, bool backward);
+  std::optional<bool> search(const std::vector<const Regex*>& all, bool backward, int64_t most);
+
+  int64_t each_;
+  int64_t& left_;
+  std::map<std::pair<const Regex*, bool>, std::shared_ptr<const Unrolled>> automata_;
+  std::map<std::set<const Regex*>, std::optional<bool>> answers_;
+};
 
 }  // namespace braid::grammar

@@ -158,7 +158,7 @@ class Checker {
           refuse("no count", at, value, "a whole number from 0 to 1e15");
         return;
       case Kind::number:
-        if (io::digits_of(value)) refuse("a number beyond 64 bits", at, value, "at most 17 digits");
+        if (io::digits_of(value)) refuse("a number beyond 64 bits", at, value, "at most 18 digits");
         if (!value.is_number() || (k.name == "multipleOf" && value.get<double>() <= 0))
           refuse("no number that can be used", at, value, k.name == "multipleOf" ? "a number above 0" : "a number");
         return;

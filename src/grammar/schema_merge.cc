@@ -267,7 +267,7 @@ std::vector<Json> SchemaMerger::one_of_them(const std::vector<Json>& others, con
     const Json whole = {{"allOf", Json::array({rest, one})}};
     compared.push_back(of(whole).value_or(groups.back()));
   }
-  const std::vector<Json> further = exclusions(compared, of, where_);
+  const std::vector<Json> further = exclusions(compared, of, text_steps_, where_);
   std::vector<Json> out;
   for (size_t i = 0; i < groups.size(); ++i) {
     for (Json& way : groups[i]) out.push_back(further[i] == true ? std::move(way) : merged(std::move(way), further[i]));
@@ -298,7 +298,7 @@ Json SchemaMerger::exclusive(const Json& list) {
     if (!ways) return nullptr;
     groups.push_back(*std::move(ways));
   }
-  const std::vector<Json> further = exclusions(groups, of, where_);
+  const std::vector<Json> further = exclusions(groups, of, text_steps_, where_);
   if (std::ranges::all_of(further, [](const Json& s) { return s == true; })) return nullptr;
   Json out = Json::array();
   for (size_t i = 0; i < further.size(); ++i) {

@@ -42,6 +42,7 @@ class SchemaMerger {
   int64_t copied_ = 0;
   bool compares_ = false;  // what a schema allows, or more: reads oneOf as anyOf, and keeps patternProperties
   std::unique_ptr<SchemaMerger> probe_;
+  TextSteps text_steps_;
 };
 
 }  // namespace braid::grammar
