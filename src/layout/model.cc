@@ -73,7 +73,8 @@ void add_shared(LayerPart& to, const models::TensorSpec& whole, const models::Te
   bool together = false;  // with the segment before
   for (const Segment& s : whole.segments) {
     const bool shares = by_rows && s.units < cut.ranks;
-    const double count = static_cast<double>(s.rows / s.units) * width;
+    const int64_t of_unit = s.rows / s.units;
+    const double count = static_cast<double>(of_unit) * width;
     if (shares && together) to.shared.back().count += count;
     if (shares && !together) to.shared.push_back({count, cut.ranks / s.units});
     together = shares;

@@ -540,7 +540,7 @@ TEST(Search, ATargetOutOfReachIsKnownBeforeMeasuring) {
       active = std::min(active, costs.of(least).active);
     }
     for (const auto& [word, most] : {std::pair("params", params), {"active", active}}) {
-      const auto refused = [&](int64_t target) {
+      const auto refused = [&, word = word](int64_t target) {
         options.target = parse_target(fmt::format("{}={}", word, target));
         return support::error_of([&] { check_target(ranges, whole, costs, order, options, bytes); });
       };
@@ -568,8 +568,9 @@ TEST(Search, NothingIsMeasuredForATargetOutOfReach) {
                                      {"tok_s=1e-9", "meets it as it is"}}) {
     int stages = 0;
     const auto stage = [&](const char*, int64_t, int64_t) { return ++stages, true; };
-    const std::string text = support::error_of(
-        [&] { (void)prune_model(model, data, folder.path() / "out", {.target = parse_target(target)}, stage); });
+    const std::string text = support::error_of([&, wanted = target] {
+      (void)prune_model(model, data, folder.path() / "out", {.target = parse_target(wanted)}, stage);
+    });
     EXPECT_NE(text.find(says), std::string::npos) << target << text;
     EXPECT_EQ(stages, 0) << target;
   }
