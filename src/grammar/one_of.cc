@@ -351,7 +351,7 @@ class Comparison {
   int64_t steps_ = 0;
   std::map<const Json*, std::optional<Ways>> known_ways_;
   TextSteps& left_;
-  bool unmatched_ = false;                          // some text of a listed value, for want of steps
+  bool unmatched_ = false;                          // some text of a listed value: its steps ran out
   std::map<std::string, Regex> wholes_, searches_;  // by their patterns
   std::map<std::pair<int64_t, int64_t>, Regex> lengths_;
   CommonTexts common_texts_;  // of those

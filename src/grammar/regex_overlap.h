@@ -19,8 +19,8 @@ class CommonTexts {
  public:
   static constexpr size_t kExpressionsMax = 5;  // of one question: a tuple of their states has 64 bits
 
-  // Work is counted in steps, which bound memory too: a state of an automaton, kept as long as this is, has some 20
-  // bytes, a tuple, kept until it is answered, some 50. One question may take `each` beside its automata, and all
+  // Work is counted in steps, which bound memory too: a state of an automaton, kept as long as this is, has about 20
+  // bytes, a tuple, kept until it is answered, about 50. One question may take `each` beside its automata, and all
   // together may use up `left`, which outlives this.
   CommonTexts(int64_t each, int64_t& left) : each_(each), left_(left) {}
 

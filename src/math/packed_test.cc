@@ -54,23 +54,22 @@ std::vector<packed::Kernel> packed_kernels() {
   return kernels;
 }
 
-// y [m, n] of operands that lie along the depth.
-TestTensor product_of(const packed::Kernel& kernel, const TestTensor& a, const TestTensor& b) {
-  const int64_t m = a.shape[0], n = b.shape[0], depth = a.shape[1];
+// y [m, n] (+)= a b of that depth, from panels of all of both.
+void multiply(const packed::Kernel& kernel, const packed::Source& a, const packed::Source& b, int64_t depth,
+              const MutView& y, bool add) {
+  const int64_t m = y.dim(0), n = y.dim(1);
   std::vector<std::byte> panels_a(static_cast<size_t>(packed_bytes(kernel, packed::Side::rows, m, depth))),
       panels_b(static_cast<size_t>(packed_bytes(kernel, packed::Side::cols, n, depth)));
-  pack(kernel, packed::Side::rows, packed::along(a.view()), m, depth, panels_a.data());
-  pack(kernel, packed::Side::cols, packed::along(b.view()), n, depth, panels_b.data());
-  TestTensor y(DType::f32, {m, n}, 3);
-  fill(y.mut(), NAN);
+  pack(kernel, packed::Side::rows, a, m, depth, panels_a.data());
+  pack(kernel, packed::Side::cols, b, n, depth, panels_b.data());
   product(kernel, {.a = panels_a.data(),
                    .b = panels_b.data(),
                    .m = m,
                    .n = n,
                    .depth = depth,
-                   .y = y.mut().as<float>(),
-                   .y_stride = n});
-  return y;
+                   .y = y.as<float>(),
+                   .y_stride = n,
+                   .add = add});
 }
 
 // Whole tiles, half ones and edges of narrow tiles: which tile a sum is in changes no bit.
@@ -80,8 +79,10 @@ TEST(Packed, NarrowDotsHaveTheBitsOfDots) {
   for (const int64_t m : {1, 4, 8, 12, 37}) {
     for (const int64_t n : {32, 71, 96}) {
       const TestTensor a(DType::f32, {m, 45}, 1), b(DType::bf16, {n, 45}, 2);
-      const TestTensor y = product_of(packed::block_kernel_of(kDots), a, b),
-                       want = product_of(packed::kernel_of(kDots), a, b);
+      TestTensor y(DType::f32, {m, n}, 3), want = y;
+      fill(y.mut(), NAN);
+      multiply(packed::block_kernel_of(kDots), packed::along(a.view()), packed::along(b.view()), 45, y.mut(), false);
+      multiply(packed::kernel_of(kDots), packed::along(a.view()), packed::along(b.view()), 45, want.mut(), false);
       EXPECT_EQ(y.bytes, want.bytes) << m << " " << n;
     }
   }
@@ -95,18 +96,7 @@ TEST(Packed, EveryKernelTakesBothOperandsAlongAndAcross) {
         const auto shape = [&](int64_t i) { return lies_along ? Shape{i, depth} : Shape{depth, i}; };
         const auto source = [&](const View& v) { return lies_along ? packed::along(v) : packed::across(v); };
         TestTensor a(type, shape(m), 1), b(type, shape(n), 2), y(DType::f32, {m, n}, 3), before = y;
-        std::vector<std::byte> panels_a(static_cast<size_t>(packed_bytes(kernel, packed::Side::rows, m, depth))),
-            panels_b(static_cast<size_t>(packed_bytes(kernel, packed::Side::cols, n, depth)));
-        pack(kernel, packed::Side::rows, source(a.view()), m, depth, panels_a.data());
-        pack(kernel, packed::Side::cols, source(b.view()), n, depth, panels_b.data());
-        product(kernel, {.a = panels_a.data(),
-                         .b = panels_b.data(),
-                         .m = m,
-                         .n = n,
-                         .depth = depth,
-                         .y = y.mut().as<float>(),
-                         .y_stride = n,
-                         .add = true});
+        multiply(kernel, source(a.view()), source(b.view()), depth, y.mut(), true);
         const auto at = [&](const TestTensor& t, int64_t i, int64_t k) {
           return element(t.view(), lies_along ? i * depth + k : k * t.shape[1] + i);
         };
