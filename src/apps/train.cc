@@ -54,7 +54,8 @@ std::string resume_from(const TrainArgs& o, const train::Recipe& recipe) {
   if (all.empty() || (o.force && !o.resume.empty())) return o.resume;
   std::error_code ignored;
   const fs::path others = fs::path(o.resume) / "..";
-  if (!o.resume.empty() && (!fs::exists(others) || fs::equivalent(others, all[0] / "..", ignored))) return o.resume;
+  if (!o.resume.empty() && (!fs::exists(others, ignored) || fs::equivalent(others, all[0] / "..", ignored)))
+    return o.resume;
   const std::string held = fmt::format("holds a run of {}", all.back().filename().string());
   fail(printable(recipe.out),
        {.what = o.resume.empty() ? held : fmt::format("{}, and {} is of another", held, printable(o.resume)),

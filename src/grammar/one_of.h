@@ -17,7 +17,7 @@ using Ways = std::vector<nlohmann::ordered_json>;
 using WaysOf = std::function<std::optional<Ways>(const nlohmann::ordered_json&)>;
 
 // What the comparisons of one schema may take all together, in steps: of texts that patterns have in common
-// (regex_overlap.h; some 0.1 µs each), and of listed texts that are matched (Regex::matches).
+// (regex_overlap.h; about 0.1 µs each), and of listed texts that are matched (Regex::matches).
 struct TextSteps {
   int64_t common = 4'000'000, matching = 4'000'000;
 };

@@ -19,9 +19,9 @@ class CommonTexts {
  public:
   static constexpr size_t kExpressionsMax = 5;  // of one question: a tuple of their states has 64 bits
 
-  // Work is counted in steps, which bound memory too: a state of an automaton, kept as long as this is, has about 20
-  // bytes, a tuple, kept until it is answered, about 50. One question may take `each` beside its automata, and all
-  // together may use up `left`, which outlives this.
+  // Work is counted in steps, which bound memory as well: about 20 bytes for each state of an automaton, kept for the
+  // lifetime of this object, and about 50 for each tuple, kept during one call of `of`. A call may take `each` steps
+  // besides making its automata; all calls together may take `left`, which must outlive this object.
   CommonTexts(int64_t each, int64_t& left) : each_(each), left_(left) {}
 
   // Expressions in any order, which outlive this and are known by their addresses; asked again, it takes no work.

@@ -120,7 +120,7 @@ BRAID_DOT float scale_of(const Bf16* x, int64_t n) {
 
 }  // namespace
 
-// Prefetches all at once: spread over the steps, they cost and gain the same (Zen 5).
+// Prefetches all at once: spread over the steps, they cost and gain the same (Zen 5, measured with prefetches to L1).
 void strip_avx512(const Strip& s, const Codes& codes) {
   for (int64_t line = 0; line < s.ahead_lines; ++line) prefetch_to_l2(s.ahead + 64 * line);
   (codes.grain == 16 ? kStrips<4, false> : codes.factor == 1 ? kStrips<2, true> : kStrips<2, false>)[s.rows - 1](s);

@@ -284,7 +284,7 @@ TEST_F(TaskTest, TheMapIsTrainedAsParametersAre) {
   EXPECT_NEAR(trained.logs[0].grad_norm / std::sqrt(squares), 1, 1e-6);
 }
 
-// With adapters the map is trained beside them; the adapter file does not have it.
+// With adapters the map is trained as well, and is not written to the adapter file.
 TEST_F(TaskTest, AdaptersAreWrittenWithoutTheMap) {
   distil({.teacher = teacher(), .hidden = 1});
   recipe_.lora.rank = 2;
