@@ -33,7 +33,8 @@ std::atomic<int64_t>& first_at() {
 
 void record_or_end(int caught) {
   constexpr int64_t kSecond = 1'000'000'000;
-  const bool ends = flag() != 0 && (caught == SIGINT || now() - first_at() >= kSecond);
+  const bool impatient = caught == SIGINT && flag() != SIGHUP;  // a closed pipe: its reader may have got this Ctrl-C
+  const bool ends = flag() != 0 && (impatient || now() - first_at() >= kSecond);
   if (ends) _exit(128 + caught);
   if (flag() == 0) first_at() = now();
   record(caught);

@@ -264,7 +264,7 @@ TEST(ParallelDeathTest, BodiesNeitherNestNorThrow) {
 // The first Ctrl-C is recorded; the second does not wait.
 TEST(InterruptDeathTest, TheSecondEndsTheProcess) {
   const auto ask = [](std::initializer_list<int> signals) {
-    std::signal(SIGINT, SIG_DFL);  // which the caller may ignore
+    for (const int signal : {SIGINT, SIGHUP}) std::signal(signal, SIG_DFL);  // which the caller may ignore
     sys::catch_requests_to_stop();
     sys::end_at_second_interrupt();
     for (const int signal : signals) std::raise(signal);
@@ -274,6 +274,7 @@ TEST(InterruptDeathTest, TheSecondEndsTheProcess) {
   EXPECT_EXIT(ask({SIGTERM, SIGTERM}), testing::ExitedWithCode(SIGTERM), "");
   EXPECT_EXIT(ask({SIGINT, SIGINT}), testing::ExitedWithCode(130), "");
   EXPECT_EXIT(ask({SIGTERM, SIGINT}), testing::ExitedWithCode(130), "");
+  EXPECT_EXIT(ask({SIGHUP, SIGINT}), testing::ExitedWithCode(SIGHUP), "");  // of a pipe whose reader it ended first
   const auto later = [&](int first, int second) {
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGHUP, SIG_DFL);
