@@ -122,7 +122,7 @@ function(braid_add_fuzzer source target)
   target_link_libraries(${name} PRIVATE ${target} braid_support)
 endfunction()
 
-# add_op(name [DEPS module...] [LIBS target...]): a module on layer 3 in kernels/<name>, on top of core and math.
+# add_op(name [DEPS module...] [LIBS target...]): a module on layer 4 in kernels/<name>, on top of core, codec and math.
 function(add_op name)
-  add_module(${name} LAYER 3 NO_BATCHES HOT DEPS core math ${ARGN})
+  add_module(${name} LAYER 4 NO_BATCHES HOT DEPS core codec math ${ARGN})
 endfunction()

@@ -9,15 +9,15 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "codec/codec.h"
+#include "codec/ggml_blocks.h"
+#include "codec/ggml_encode.h"
 #include "engine/conversation.h"
 #include "io/atomic_file.h"
 #include "io/gguf.h"
 #include "io/gguf_write.h"
 #include "io/json.h"
 #include "io/safetensors.h"
-#include "math/blocks.h"
-#include "math/ggml_blocks.h"
-#include "math/ggml_encode.h"
 #include "models/config_file.h"
 #include "models/family.h"
 #include "models/gguf.h"

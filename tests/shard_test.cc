@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "math/blocks.h"
+#include "codec/codec.h"
 #include "models/blocks.h"
 #include "models/family.h"
 #include "models/inventory.h"

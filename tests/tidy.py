@@ -162,7 +162,7 @@ class Tree:
                     elif key:
                         found[key].append(word)
                 if kind == "op":
-                    found["LAYER"], found["DEPS"] = ["3"], ["core", "math"] + found["DEPS"]
+                    found["LAYER"], found["DEPS"] = ["4"], ["core", "codec", "math"] + found["DEPS"]
                 folder = os.path.dirname(source.path)
                 # An op may be declared in its parent: add_op(rms_norm) in src/kernels/CMakeLists.txt.
                 nested = f"{folder}/{name}"

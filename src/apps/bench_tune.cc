@@ -75,9 +75,7 @@ std::vector<tune::Matrices> matrices_of(engine::Runner& runner) {
   return all;
 }
 
-std::string format_of(const Weight& w) {
-  return w.spec.format == Format::ggml ? ggml_type(static_cast<uint32_t>(w.spec.ggml))->name : name_of(w.spec.format);
-}
+std::string format_of(const Weight& w) { return name_of(w.spec); }
 
 // The units of products by format of the weights: which runs, and how long each takes.
 struct Units {

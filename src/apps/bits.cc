@@ -26,8 +26,8 @@ namespace {
 
 constexpr size_t kSamples = 8;  // sensitivities need a pass for every group and format
 
-std::vector<models::QuantFormat> candidates(const models::QuantRecipe& recipe) {
-  using enum models::QuantFormat;
+std::vector<QuantFormat> candidates(const models::QuantRecipe& recipe) {
+  using enum QuantFormat;
   if (recipe.compressed()) return {int3, int4, mxfp4, int8};
   return {nvfp4, fp8};
 }
@@ -139,7 +139,7 @@ BitsChoice choose_bits(const CalibrationArgs& o, const models::QuantRecipe& reci
         out.recipe.rules.push_back({.roles = {name_of(table)}, .format = rule.format, .scales = rule.scales});
     }
   }
-  if (std::ranges::all_of(out.recipe.rules, [](const auto& r) { return r.format == models::QuantFormat::bf16; }))
+  if (std::ranges::all_of(out.recipe.rules, [](const auto& r) { return r.format == QuantFormat::bf16; }))
     fail("--bits", {.what = "the budget leaves every matrix as it is",
                     .got = fmt::format("{:g}", bits),
                     .expected = fmt::format("less than {:.3f}", 8 * (budget.rest + budget.bytes) / budget.values)});
@@ -157,11 +157,11 @@ std::string bits_table(const BitsChoice& choice) {
   for (const auto& [group, cost] : choice.groups) {
     std::string all;
     for (const quant::FormatCost& f : group.formats) {
-      if (f.format != models::QuantFormat::bf16)
-        all += fmt::format("{}{} {:.2g}", all.empty() ? "" : ", ", models::row_of(f.format).name, f.kl);
+      if (f.format != QuantFormat::bf16)
+        all += fmt::format("{}{} {:.2g}", all.empty() ? "" : ", ", codec_of(f.format).name, f.kl);
     }
     table.row({group.layer < 0 ? "-" : std::to_string(group.layer), fmt::format("{}", fmt::join(names_of(group), ", ")),
-               models::row_of(cost.format).name,
+               codec_of(cost.format).name,
                fmt::format("{:.2f}", 8 * static_cast<double>(cost.bytes) / static_cast<double>(group.values)),
                fmt::format("{:.2g}", cost.kl), all});
   }
@@ -177,7 +177,7 @@ nlohmann::ordered_json bits_json(const BitsChoice& choice) {
   for (const auto& [group, cost] : choice.groups) {
     out.push_back({{"layer", group.layer},
                    {"roles", names_of(group)},
-                   {"format", models::row_of(cost.format).name},
+                   {"format", codec_of(cost.format).name},
                    {"values", group.values},
                    {"bytes", cost.bytes},
                    {"kl", cost.kl}});

@@ -48,7 +48,7 @@ struct Line {
 std::map<std::pair<std::string, std::string>, Line> lines_of(const quant::Calibrated& calibrated) {
   std::map<std::pair<std::string, std::string>, Line> lines;
   for (const quant::MatrixResult& r : calibrated.results) {
-    Line& line = lines[{name_of(r.role), models::row_of(r.format).name}];
+    Line& line = lines[{name_of(r.role), codec_of(r.format).name}];
     line.matrices += 1;
     line.feedback += r.feedback ? 1 : 0;
     line.scaled += r.scaled ? 1 : 0;

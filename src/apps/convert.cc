@@ -8,11 +8,11 @@
 
 #include "apps/commands.h"
 #include "apps/convert_sampling.h"
+#include "codec/ggml_encode.h"
 #include "io/atomic_file.h"
 #include "io/atomic_folder.h"
 #include "io/model_path.h"
 #include "io/ordered_json.h"
-#include "math/ggml_encode.h"
 #include "models/gguf_export.h"
 #include "models/gguf_import.h"
 #include "models/presets.h"

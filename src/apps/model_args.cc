@@ -11,6 +11,7 @@
 #include "apps/bench_report.h"
 #include "apps/cli_pages.h"
 #include "apps/zeros_arg.h"
+#include "codec/codec.h"
 #include "io/placeholder.h"
 #include "sys/error.h"
 #include "sys/machine.h"
@@ -126,10 +127,7 @@ std::string numbers_of(engine::Runner& runner) {
   std::map<std::string, int64_t> bytes;
   for (const Param* p : runner.model().params()) {
     const QuantSpec& spec = p->value.spec;
-    const bool quantised = spec.format == Format::nvfp4 || spec.format == Format::f8_e4m3;
-    const std::string name = spec.format == Format::ggml ? ggml_type(static_cast<uint32_t>(spec.ggml))->name
-                             : quantised                 ? name_of(spec.format)
-                                                         : name_of(runner.options().numerics.products);
+    const std::string name = codec_of(spec.format).dense ? name_of(runner.options().numerics.products) : name_of(spec);
     bytes[name] += p->value.bytes();
   }
   std::string most =

@@ -73,7 +73,7 @@ void check_data(const QuantizeArgs& o, const models::QuantRecipe& recipe) {
 void put_tables_first(const QuantizeArgs& o, models::QuantRecipe& recipe) {
   const auto put = [&](const char* option, ParamRole role, const std::string& word) {
     if (word.empty()) return;
-    recipe.put_first(option, role, models::quant_format(word).value_or(models::QuantFormat::bf16));  // keep
+    recipe.put_first(option, role, quant_format(word).value_or(QuantFormat::bf16));  // keep
   };
   put("--embedding-format", ParamRole::embedding, o.embedding);
   put("--head-format", ParamRole::head, o.head);
@@ -91,7 +91,7 @@ int quantize_command(QuantizeArgs o) {
   put_tables_first(o, recipe);
   if (!o.scales.empty()) {
     const bool searches = o.cli->given("bits") || std::ranges::any_of(recipe.rules, [](const models::QuantRule& r) {
-                            return models::has_block_scales(r.format);
+                            return codec_of(r.format).scale_bytes > 0;
                           });
     if (!searches && o.scales != "max")
       fail("--scales",
@@ -133,7 +133,7 @@ Action setup_quantize(Cli& cli) {
   auto o = std::make_shared<QuantizeArgs>();
   std::string names;
   for (const std::string& name : models::quant_recipe_names()) {
-    if (!models::quant_format(name)) names += (names.empty() ? "" : ", ") + name;
+    if (!quant_format(name)) names += (names.empty() ? "" : ", ") + name;
   }
   cli.positional("model", o->model, "a folder, org/name of the Hugging Face cache, or tiny");
   cli.positional("out", o->out, "the folder to create");

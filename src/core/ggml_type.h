@@ -1,4 +1,5 @@
-// The types of tensors in GGUF files: how many values a block holds in how many bytes. math/ggml_blocks.h decodes them.
+// The types of tensors in GGUF files: how many values a block holds in how many bytes. codec/ggml_blocks.h decodes
+// them.
 //   https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 #include <cstdint>

@@ -9,6 +9,10 @@ const char* name_of(Format f) {
   return kNames[static_cast<int>(f)];
 }
 
+const char* name_of(const QuantSpec& spec) {
+  return spec.format == Format::ggml ? ggml_type(static_cast<uint32_t>(spec.ggml))->name : name_of(spec.format);
+}
+
 int64_t Weight::product_bytes() const { return groups ? groups->bytes() : bytes(); }
 int64_t Weight::product_values() const { return groups ? groups->values.count() : rows * cols; }
 

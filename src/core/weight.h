@@ -25,15 +25,13 @@ struct GroupedView;
 enum class Format : uint8_t { f32, f16, bf16, f8_e4m3, nvfp4, ggml };
 const char* name_of(Format f);
 
-// Whether every code times the scale of its block is exact in BF16.
-constexpr bool exact_in_bf16(Format f) { return f == Format::bf16 || f == Format::f8_e4m3 || f == Format::nvfp4; }
-
 struct QuantSpec {
   Format format = Format::bf16;
   int block = 0;                  // values that share a scale; 0: none, or one for the whole tensor
   GgmlType ggml = GgmlType::f32;  // of the blocks of Format::ggml
   bool operator==(const QuantSpec&) const = default;
 };
+const char* name_of(const QuantSpec& spec);  // of the type of its blocks, if they are of GGUF
 
 struct Weight {
   int64_t rows = 0, cols = 0;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "math/blocks.h"
+#include "codec/codec.h"
 #include "sys/error.h"
 #include "sys/parallel.h"
 
@@ -28,16 +28,12 @@ int64_t damaged_row(const Weight& w, int threads) {
   return first < w.rows ? first.load() : -1;
 }
 
-const char* format_of(const Weight& w) {
-  return w.spec.format == Format::ggml ? ggml_type(static_cast<uint32_t>(w.spec.ggml))->name : name_of(w.spec.format);
-}
-
 }  // namespace
 
 std::optional<Damage> find_damage(models::Model& model, int threads) {
   for (const Param* p : model.params()) {
     if (const int64_t row = damaged_row(p->value, threads); row >= 0)
-      return Damage{.tensor = p->name, .format = format_of(p->value), .row = row};
+      return Damage{.tensor = p->name, .format = name_of(p->value.spec), .row = row};
   }
   return std::nullopt;
 }

@@ -4,8 +4,8 @@
 // as two digits of 4 bits.
 #include <immintrin.h>
 
+#include "codec/codes_pack_avx2-inl.h"
 #include "math/codes_a8_kernel.h"
-#include "math/codes_pack_avx2-inl.h"
 
 // g++ 12 warns about undefined upper lanes inside its own intrinsics (GCC bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "codec/codec.h"
 #include "math/grouped_kernel.h"
 #include "sys/check.h"
 
@@ -157,7 +158,7 @@ void scatter(std::span<const int32_t> row_of, const float* sums, const View& bia
 }  // namespace
 
 std::shared_ptr<const GroupedRows> find_groups(const Weight& w, double density_most) {
-  const bool plain = (w.spec.format == Format::f32 || w.spec.format == Format::bf16) && w.codes.rows_contiguous();
+  const bool plain = codec_of(w).in_place && w.codes.rows_contiguous();
   if (!plain || w.global != 1) return nullptr;
   const Bits bits(w);
   const double all = static_cast<double>(w.rows) * static_cast<double>(w.cols);

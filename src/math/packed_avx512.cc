@@ -3,8 +3,8 @@
 // the two load ports keep up with the two dot units (98% of the register-only rate on Zen 5 with a in L1, b in L2).
 #include <immintrin.h>
 
+#include "codec/transpose-inl.h"
 #include "math/packed_kernel.h"
-#include "math/transpose-inl.h"
 
 #define BRAID_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 

@@ -4,11 +4,11 @@
 #include <string_view>
 #include <vector>
 
+#include "codec/test_weight.h"
 #include "core/op_sweep.h"
 #include "core/philox.h"
 #include "math/packed_weight.h"
 #include "math/panel.h"
-#include "math/test_weight.h"
 #include "math/tile.h"
 
 namespace braid {

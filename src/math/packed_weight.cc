@@ -1,13 +1,11 @@
 #include "math/packed_weight.h"
 
-#include "math/blocks.h"
-
 namespace braid::packed {
 namespace {
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-DType decoded_type(const Weight& w) { return exact_in_bf16(w.spec.format) ? DType::bf16 : DType::f32; }
+DType decoded_type(const Weight& w) { return codec_of(w).exact_in_bf16 ? DType::bf16 : DType::f32; }
 
 // The longest depth block of any depth up to that: a shorter depth may have longer blocks.
 int64_t block_depth_max(int64_t depth) { return block_depth(std::min(depth, kDepthMax)); }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 
+#include "codec/codec.h"
 #include "core/weight.h"
 #include "math/packed.h"
 
@@ -14,7 +15,7 @@ struct WeightOperand {
   Weight w{};
   bool along = true;
 
-  bool decoded() const { return w.spec.format != Format::f32 && w.spec.format != Format::bf16; }
+  bool decoded() const { return !codec_of(w).in_place; }
 };
 
 // Panels of Side::cols from i on, at depth k: n values of i, `depth` of k. If the weight is decoded its columns must

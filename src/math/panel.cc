@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "math/blocks.h"
+#include "codec/codec.h"
 #include "math/panel_block.h"
 #include "sys/machine.h"
 
@@ -21,12 +21,9 @@ constexpr int64_t kSumBytes = kSuperRows * kManyCols * static_cast<int64_t>(size
 
 // The type a weight has inside the product; with BF16 activations all are rounded to BF16.
 DType operand_type(const Weight& w, DType x) {
-  return !exact_in_bf16(w.spec.format) && x == DType::f32 ? DType::f32 : DType::bf16;
+  return !codec_of(w).exact_in_bf16 && x == DType::f32 ? DType::f32 : DType::bf16;
 }
-bool in_place(const Weight& w, DType operand) {
-  return (w.spec.format == Format::bf16 && operand == DType::bf16) ||
-         (w.spec.format == Format::f32 && operand == DType::f32);
-}
+bool in_place(const Weight& w, DType operand) { return codec_of(w).in_place && w.codes.dtype == operand; }
 
 panel::Kernel kernel_for(PanelClass c, DType operand) {
   switch (c) {
@@ -173,7 +170,7 @@ const char* panel_refusal(PanelClass c) {
 
 int64_t panel_workspace(const Weight& w) {
   constexpr int64_t kDecoded = kManyCols * kDecodedDepth;
-  const auto size = static_cast<int64_t>(exact_in_bf16(w.spec.format) ? 2 : 4);
+  const auto size = static_cast<int64_t>(codec_of(w).exact_in_bf16 ? 2 : 4);
   return kSumBytes + (w.spec.format == Format::bf16 ? 0 : kDecoded * size);
 }
 

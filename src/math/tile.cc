@@ -4,7 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "math/blocks.h"
+#include "codec/codec.h"
+#include "codec/nvfp4.h"
 
 namespace braid::tiles {
 namespace {
@@ -102,15 +103,7 @@ bool in_place(const Weight& w, const Piece& p) {
 }  // namespace
 
 const char* refusal(const Weight& w) {
-  switch (w.spec.format) {
-    case Format::bf16:
-    case Format::nvfp4:
-    case Format::f8_e4m3:
-    case Format::ggml:
-      return nullptr;
-    default:
-      return "weights in a format that tiles do not read";
-  }
+  return codec_of(w).dense && w.spec.format != Format::bf16 ? "weights in a format that tiles do not read" : nullptr;
 }
 
 bool same_packing(const Weight& a, const Weight& b) {

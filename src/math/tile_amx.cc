@@ -5,10 +5,10 @@
 #include <array>
 #include <utility>
 
-#include "math/bf16_avx512-inl.h"
+#include "codec/bf16_avx512-inl.h"
+#include "codec/transpose-inl.h"
 #include "math/tile_config.h"
 #include "math/tile_strip.h"
-#include "math/transpose-inl.h"
 
 #define BRAID_TILE_FN __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512fp16")))
 #define BRAID_FP16 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512fp16")))

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "codec/codec.h"
+#include "codec/nvfp4.h"
 #include "core/dtype.h"
-#include "math/blocks.h"
 #include "math/tile_strip.h"
 
 namespace braid::tiles {

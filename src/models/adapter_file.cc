@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "codec/codec.h"
 #include "io/atomic_folder.h"
 #include "io/json.h"
 #include "io/safetensors.h"
@@ -171,7 +172,7 @@ bool merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs:
   for (const AdapterSite& site : files.adapters->sites()) {
     for (const SiteMatrix& matrix : site.matrices) {
       const Format format = matrix.base.value.spec.format;
-      if (format != Format::f32 && format != Format::f16 && format != Format::bf16)
+      if (!codec_of(format).dense)
         fail(path.name, {.what = "cannot merge an adapter into quantised weights",
                          .got = fmt::format("{} in {}", matrix.base.name, name_of(format)),
                          .expected = "F32, F16 or BF16",

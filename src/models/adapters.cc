@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "codec/codec.h"
 #include "kernels/add/add.h"
 #include "kernels/linear/linear.h"
-#include "math/blocks.h"
 #include "sys/error.h"
 
 namespace braid::models {

@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include "math/blocks.h"
-#include "math/compressed_rows.h"
-#include "math/ggml_blocks.h"
+#include "codec/compressed_rows.h"
+#include "codec/ggml_blocks.h"
+#include "codec/nvfp4.h"
 #include "sys/error.h"
 #include "sys/parallel.h"
 

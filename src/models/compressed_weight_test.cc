@@ -7,8 +7,8 @@
 #include <cstring>
 #include <random>
 
+#include "codec/codec.h"
 #include "io/safetensors_write.h"
-#include "math/blocks.h"
 #include "support/error_of.h"
 #include "support/folder.h"
 

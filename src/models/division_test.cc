@@ -9,8 +9,10 @@
 #include <numeric>
 #include <set>
 
-#include "math/blocks.h"
-#include "math/ggml_encode.h"
+#include "codec/codec.h"
+#include "codec/fp8.h"
+#include "codec/ggml_encode.h"
+#include "codec/nvfp4.h"
 #include "models/load_part.h"
 #include "support/models.h"
 

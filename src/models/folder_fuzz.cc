@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "math/blocks.h"
+#include "codec/codec.h"
 #include "models/load.h"
 #include "models/storage.h"
 #include "sys/check.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <variant>
 
-#include "math/ggml_blocks.h"
+#include "codec/ggml_blocks.h"
 #include "models/gguf_names.h"
 #include "models/inventory.h"
 #include "sys/error.h"

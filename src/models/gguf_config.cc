@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "math/ggml_blocks.h"
+#include "codec/ggml_blocks.h"
 #include "models/family.h"
 #include "models/gguf.h"
 #include "models/gguf_metadata.h"

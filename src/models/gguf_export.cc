@@ -9,8 +9,9 @@
 #include <map>
 #include <utility>
 
-#include "math/blocks.h"
-#include "math/ggml_encode.h"
+#include "codec/codec.h"
+#include "codec/ggml_encode.h"
+#include "codec/nvfp4.h"
 #include "models/gguf.h"
 #include "models/gguf_metadata.h"
 #include "models/gguf_names.h"

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "codec/ggml_blocks.h"
 #include "io/safetensors_write.h"
-#include "math/ggml_blocks.h"
 #include "models/config_file.h"
 #include "models/family.h"
 #include "models/gguf.h"

@@ -9,9 +9,9 @@
 #include <set>
 #include <string_view>
 
+#include "codec/nvfp4.h"
 #include "io/json.h"
 #include "io/safetensors.h"
-#include "math/blocks.h"
 #include "models/compressed_weight.h"
 #include "models/family.h"
 #include "models/folder_config.h"

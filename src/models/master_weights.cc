@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "codec/codec.h"
 #include "core/philox.h"
 #include "models/adapter_file.h"
 #include "models/cut.h"
@@ -83,7 +84,7 @@ class MasterSource final : public nn::ParamSource {
   Param first(const nn::ParamRequest& r) override {
     const nn::ParamRequest& all = whole_.at(r.name);
     const Param p = files_.get(all);
-    if (p.value.spec.format != Format::f32 && p.value.spec.format != Format::f16 && p.value.spec.format != Format::bf16)
+    if (!codec_of(p.value).dense)
       fail(where_, {.what = "quantised weights cannot be trained",
                     .got = fmt::format("{} in {}", p.name, name_of(p.value.spec.format)),
                     .expected = "F32, F16 or BF16",

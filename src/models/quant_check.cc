@@ -5,7 +5,7 @@
 #include <cctype>
 #include <string_view>
 
-#include "math/blocks.h"
+#include "codec/nvfp4.h"
 #include "sys/error.h"
 
 namespace braid::models {

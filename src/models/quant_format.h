@@ -1,34 +1,19 @@
-// The formats that `braid quantize` writes, and how files hold a matrix in each: FP8 and NVFP4 as ModelOpt lays them
-// out (docs/internals/formats.md), the others as compressed-tensors does (math/compressed_rows.h).
+// Matrices in the formats that `braid quantize` writes (codec/quant_codec.h): their tensors in files, their codes, and
+// the weights that a reader of the files gets.
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "codec/quant_codec.h"
 #include "core/weight.h"
 #include "core/weight_store.h"
 #include "io/safetensors_write.h"
-#include "math/blocks.h"
-#include "math/compressed_rows.h"
 #include "sys/function_ref.h"
 
 namespace braid::models {
-
-enum class QuantFormat : uint8_t { bf16, fp8, nvfp4, mxfp4, int8, int4, int3 };  // bf16: stays as it is
-
-struct QuantFormatRow {
-  const char* name;                                         // in options and recipes
-  int64_t block = 1;                                        // the columns of a matrix are a multiple of it
-  float largest = 0;                                        // magnitude of a value
-  std::optional<CompressedType> compressed = std::nullopt;  // none: in ModelOpt's layout
-};
-std::span<const QuantFormatRow> quant_formats();  // in the order of QuantFormat
-const QuantFormatRow& row_of(QuantFormat format);
-bool has_block_scales(QuantFormat format);  // that a search can choose
-std::optional<QuantFormat> quant_format(const std::string& name);
 
 // What files hold for the matrix `name`, codes before scales.
 std::vector<io::TensorSpec> stored_as(const std::string& name, const Shape& shape, QuantFormat format);

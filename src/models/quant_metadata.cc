@@ -99,7 +99,7 @@ Object compressed(const QuantModules& modules) {
   Object groups = Object::object();
   std::set<std::string> layouts;
   for (const auto& [format, list] : targets) {
-    Object group = compressed_group(*row_of(format).compressed);
+    Object group = compressed_group(*codec_of(format).compressed);
     group["targets"] = targets.size() == 1 && modules.tables.empty() ? Object::array({"Linear"}) : list;
     layouts.insert(group["format"]);
     groups["group_" + std::to_string(groups.size())] = std::move(group);
@@ -120,7 +120,7 @@ Object compressed(const QuantModules& modules) {
 }  // namespace
 
 Object quantization_config(const QuantModules& modules) {
-  if (row_of(modules.quantised.begin()->second).compressed) return compressed(modules);
+  if (codec_of(modules.quantised.begin()->second).compressed) return compressed(modules);
   Object out = modelopt(modules);
   out["quant_method"] = "modelopt";
   out["producer"] = {{"name", "braid"}};

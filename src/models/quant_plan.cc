@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "math/blocks.h"
+#include "codec/nvfp4.h"
 
 namespace braid::models {
 
@@ -33,7 +33,7 @@ ScaleKey scale_key(const ParamInfo& info) {
 
 std::string misfit(const TensorSpec& tensor, QuantFormat format) {
   if (tensor.transposed) return "is stored transposed, which quantised layouts do not support";
-  const QuantFormatRow& row = row_of(format);
+  const QuantCodec& row = codec_of(format);
   if (tensor.cols() % row.block == 0) return {};
   const std::string why =
       fmt::format("has rows of {} values, not a multiple of {} as {} needs", tensor.cols(), row.block, row.name);

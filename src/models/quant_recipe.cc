@@ -106,11 +106,11 @@ QuantRule read_rule(const io::Json& json) {
   out.mtp = json.bool_of({"mtp"}).value_or(false);
   if (const auto scales = json.get({"scales"}))
     out.scales = scale_search(json.document() + " " + scales->path(), scales->as_string());
-  if (out.scales != max && !has_block_scales(out.format))
+  if (out.scales != max && codec_of(out.format).scale_bytes == 0)
     json.need({"scales"})
-        .refuse("searches scales of blocks, and " + std::string(row_of(out.format).name) + " has none",
+        .refuse("searches scales of blocks, and " + std::string(codec_of(out.format).name) + " has none",
                 "nvfp4, mxfp4, int8, int4 or int3 as the format");
-  if (out.scales == four_over_six && row_of(out.format).compressed)
+  if (out.scales == four_over_six && codec_of(out.format).compressed)
     json.need({"scales"}).refuse("is a search of NVFP4", "max or mse");
   return out;
 }
@@ -134,17 +134,17 @@ const QuantRule* QuantRecipe::find(const TensorSpec& tensor, const std::string& 
 }
 
 bool QuantRecipe::compressed() const {
-  return std::ranges::any_of(rules, [](const QuantRule& r) { return row_of(r.format).compressed.has_value(); });
+  return std::ranges::any_of(rules, [](const QuantRule& r) { return codec_of(r.format).compressed.has_value(); });
 }
 
 void QuantRecipe::put_first(const std::string& where, ParamRole role, QuantFormat format) {
   const bool other = std::ranges::any_of(rules, [&](const QuantRule& r) {
     return r.format != QuantFormat::bf16 &&
-           row_of(r.format).compressed.has_value() != row_of(format).compressed.has_value();
+           codec_of(r.format).compressed.has_value() != codec_of(format).compressed.has_value();
   });
   if (format != QuantFormat::bf16 && other)
     fail(where, {.what = "is of another layout than " + name + ", and a folder has one",
-                 .got = row_of(format).name,
+                 .got = codec_of(format).name,
                  .expected = compressed() ? "mxfp4, int8, int4 or int3" : "nvfp4 or fp8"});
   rules.insert(rules.begin(), QuantRule{.roles = {name_of(role)}, .format = format, .fixed = true});
 }

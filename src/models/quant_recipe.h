@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "math/blocks.h"
+#include "codec/scale_search.h"
 #include "models/inventory.h"
 #include "models/quant_format.h"
 

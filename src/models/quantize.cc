@@ -8,15 +8,16 @@
 #include <optional>
 #include <set>
 
+#include "codec/codec.h"
 #include "io/atomic_file.h"
 #include "io/atomic_folder.h"
 #include "io/model_path.h"
 #include "io/safetensors_write.h"
-#include "math/blocks.h"
 #include "models/config_file.h"
 #include "models/experts_apart.h"
 #include "models/folder_config.h"
 #include "models/load.h"
+#include "models/quant_format.h"
 #include "models/quant_metadata.h"
 #include "models/quant_plan.h"
 #include "models/save.h"
@@ -127,7 +128,7 @@ class Quantizer {
 
   void add_unfit(const PlannedMatrix& matrix) {
     const TensorSpec& tensor = matrix.tensor;
-    const std::string role = name_of(tensor.role), format = row_of(matrix.rule.format).name,
+    const std::string role = name_of(tensor.role), format = codec_of(matrix.rule.format).name,
                       why = matrix.because == ParamRole::none
                                 ? matrix.misfit
                                 : fmt::format("is in one module with {}", name_of(matrix.because));
@@ -257,7 +258,7 @@ class Quantizer {
     Encoded own;
     if (!job.ready) own = encode(job.weight, format, global_of(job), job.rule.scales, options_.threads);
     const Encoded& matrix = job.ready ? job.ready->matrix : own;
-    Sums& sums = squares_[{name_of(job.role), row_of(format).name}];
+    Sums& sums = squares_[{name_of(job.role), codec_of(format).name}];
     sums.error += matrix.error;
     sums.square += matrix.square;
     sums.tensors += 1;

@@ -9,9 +9,10 @@
 #include <string>
 #include <utility>
 
+#include "codec/fp8.h"
+#include "codec/nvfp4.h"
 #include "core/philox.h"
 #include "io/safetensors_write.h"
-#include "math/blocks.h"
 #include "models/storage.h"
 #include "sys/parallel.h"
 

@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "codec/codec.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
-#include "math/blocks.h"
 #include "models/config_file.h"
 #include "models/family.h"
 #include "models/load.h"

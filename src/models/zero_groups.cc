@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "codec/codec.h"
 #include "core/grouped_rows.h"
 #include "math/grouped_rows.h"
 #include "math/panel.h"
@@ -46,7 +47,7 @@ int64_t zeros_of(const View& row) {
 // use leaves out.
 bool has_zeros(const Weight& w) {
   constexpr int64_t kRows = 16;
-  if ((w.spec.format != Format::f32 && w.spec.format != Format::bf16) || w.codes.device != Device::cpu) return false;
+  if (!codec_of(w).in_place || w.codes.device != Device::cpu) return false;
   const int64_t rows = std::min(kRows, w.rows);
   int64_t zeros = 0;
   for (int64_t i = 0; i < rows; ++i) zeros += zeros_of(w.codes.slice(0, (2 * i + 1) * w.rows / (2 * rows), 1));

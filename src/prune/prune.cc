@@ -6,6 +6,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "codec/codec.h"
 #include "engine/runner.h"
 #include "io/atomic_file.h"
 #include "io/model_path.h"
@@ -168,7 +169,7 @@ void refuse_quantised(const io::ModelPath& model, const Layouts& layouts, nn::Pa
 }
 
 void refuse_quantised(const io::ModelPath& model, const std::string& name, Format format) {
-  if (format == Format::f32 || format == Format::f16 || format == Format::bf16) return;
+  if (codec_of(format).dense) return;
   fail(printable(model.name), {.what = "its weights are quantised",
                                .got = fmt::format("{} in {}", printable(name), name_of(format)),
                                .expected = "F32, F16 or BF16",

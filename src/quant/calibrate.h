@@ -38,7 +38,7 @@ struct CalibrateOptions {
 struct MatrixResult {
   std::string name;
   ParamRole role = ParamRole::none;
-  models::QuantFormat format = models::QuantFormat::bf16;
+  QuantFormat format = QuantFormat::bf16;
   bool feedback = false, scaled = false;
   double nearest = 0, chosen = 0, outputs = 0;  // sums of e G e^T, and of w G w^T
 };

@@ -8,9 +8,10 @@
 #include <cmath>
 #include <random>
 
+#include "codec/codec.h"
+#include "codec/scale_search.h"
 #include "core/integers.h"
 #include "io/safetensors.h"
-#include "math/blocks.h"
 #include "models/load.h"
 #include "quant/fold.h"
 #include "quant/inputs.h"
@@ -20,7 +21,6 @@
 namespace braid::quant {
 namespace {
 
-using models::QuantFormat;
 using models::QuantRecipe;
 
 constexpr const char* kMixerInProj = "backbone.layers.0.mixer.in_proj.weight";  // [222, 32]
@@ -129,7 +129,7 @@ TEST_F(Calibrate, ErrorsAreThoseOfTheOutputsAndFeedbackLowersThem) {
       EXPECT_EQ(result.feedback, method == Method::gptq);
       errors[method == Method::gptq] = sum;
     }
-    EXPECT_LT(errors[1], 0.9 * errors[0]) << models::row_of(format).name;
+    EXPECT_LT(errors[1], 0.9 * errors[0]) << codec_of(format).name;
   }
 }
 

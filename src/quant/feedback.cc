@@ -65,7 +65,7 @@ void factor_in_place(std::vector<double>& m, int64_t n, int threads) {
 // Rows of a matrix on their way to codes, in the order of the feedback.
 class Rows {
  public:
-  Rows(std::span<const float> values, const models::BlockCoder& coder, const Feedback& feedback,
+  Rows(std::span<const float> values, const BlockCoder& coder, const Feedback& feedback,
        const std::vector<int64_t>& columns, float largest)
       : values_(values), coder_(coder), feedback_(feedback), columns_(columns), largest_(largest) {}
 
@@ -136,7 +136,7 @@ class Rows {
   }
 
   std::span<const float> values_;
-  const models::BlockCoder& coder_;
+  const BlockCoder& coder_;
   const Feedback& feedback_;
   const std::vector<int64_t>& columns_;
   float largest_;
@@ -175,8 +175,8 @@ Feedback factor(std::span<const double> gram, int64_t cols, int64_t block, doubl
   return out;
 }
 
-models::Encoded encode_with_feedback(std::span<const float> values, const models::BlockCoder& coder,
-                                     const Feedback& feedback, float largest, int threads) {
+models::Encoded encode_with_feedback(std::span<const float> values, const BlockCoder& coder, const Feedback& feedback,
+                                     float largest, int threads) {
   constexpr int64_t kRows = 16;  // of a thread at a time
   const int64_t cols = feedback.cols, rows = std::ssize(values) / cols;
   const std::vector<int64_t> columns = columns_of(feedback.order, feedback.block);

@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
+#include "codec/quant_codec.h"
 #include "core/ctx.h"
-#include "models/block_coder.h"
 
 namespace braid::quant {
 
@@ -30,8 +30,8 @@ struct Feedback {
 Feedback factor(std::span<const double> gram, int64_t cols, int64_t block, double damping, int threads);
 
 // values [rows, cols], row-major. The result's error is that of the values, not of outputs.
-models::Encoded encode_with_feedback(std::span<const float> values, const models::BlockCoder& coder,
-                                     const Feedback& feedback, float largest, int threads);
+models::Encoded encode_with_feedback(std::span<const float> values, const BlockCoder& coder, const Feedback& feedback,
+                                     float largest, int threads);
 
 // e G e^T for every row of the errors [rows, cols]; G [cols, cols] in F32.
 std::vector<double> output_errors(Ctx& ctx, std::span<const float> errors, std::span<const float> gram, int64_t cols);

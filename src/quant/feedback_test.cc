@@ -12,8 +12,6 @@
 namespace braid::quant {
 namespace {
 
-using models::BlockCoder;
-using models::QuantFormat;
 using Doubles = std::vector<double>;
 
 constexpr float kAny = 1e30f;
@@ -149,7 +147,7 @@ TEST_P(FeedbackOf, IsTheLoopOfThePaper) {
   constexpr int64_t kRows = 19;
   const std::vector<float> w = normal(kRows * cols, 1);
   const Doubles gram = correlated_gram(cols, cols, 2);
-  const BlockCoder coder(format, global_of(format, w), ScaleSearch::max);
+  const BlockCoder coder(format, {global_of(format, w), ScaleSearch::max});
   const Feedback feedback = factor(gram, cols, coder.block(), 0.01, 2);
   const std::vector<float> got = decoded(encode_with_feedback(w, coder, feedback, kAny, 3), coder, kRows, cols),
                            want = by_the_paper(w, coder, feedback, gram, 0.01);
@@ -167,7 +165,7 @@ TEST_P(FeedbackOf, HasLessErrorThanTheNearestOnDependentInputs) {
   constexpr int64_t kRows = 24;
   const std::vector<float> w = normal(kRows * cols, 3);
   const float global = global_of(format, w);
-  const BlockCoder coder(format, global, ScaleSearch::max);
+  const BlockCoder coder(format, {global, ScaleSearch::max});
   for (const int64_t rank : {cols, cols / 3}) {  // the second: a singular matrix
     const Doubles gram = correlated_gram(cols, rank, 4);
     const Feedback feedback = factor(gram, cols, coder.block(), 0.01, 2);
@@ -185,7 +183,7 @@ TEST_P(FeedbackOf, OfIndependentInputsIsTheNearest) {
   Doubles gram(static_cast<size_t>(cols * cols));
   for (int64_t c = 0; c < cols; ++c) gram[static_cast<size_t>(c * cols + c)] = 1 + static_cast<double>(c % 5);
   const float global = global_of(format, w);
-  const BlockCoder coder(format, global, ScaleSearch::max);
+  const BlockCoder coder(format, {global, ScaleSearch::max});
   const models::Encoded got = encode_with_feedback(w, coder, factor(gram, cols, coder.block(), 0.01, 2), kAny, 2),
                         want = nearest(w, format, global, ScaleSearch::max, cols);
   EXPECT_EQ(got.codes, want.codes);
@@ -199,7 +197,7 @@ TEST_P(FeedbackOf, ChangesNothingThatIsExact) {
   const auto [format, cols] = GetParam();
   const std::vector<float> any = normal(5 * cols, 6);
   const float global = global_of(format, any);
-  const BlockCoder coder(format, global, ScaleSearch::max);
+  const BlockCoder coder(format, {global, ScaleSearch::max});
   const std::vector<float> w = decoded(nearest(any, format, global, ScaleSearch::max, cols), coder, 5, cols);
   const std::vector<float> again = decoded(nearest(w, format, global, ScaleSearch::max, cols), coder, 5, cols);
   const Feedback feedback = factor(correlated_gram(cols, cols, 7), cols, coder.block(), 0.01, 2);
@@ -220,7 +218,7 @@ TEST(Feedback, DeadColumnsKeepTheirNearestCodesAndDoNotDisturbOthers) {
   for (int64_t i = 0; i < kCols; ++i)
     gram[static_cast<size_t>(5 * kCols + i)] = gram[static_cast<size_t>(i * kCols + 5)] = 0;
   const std::vector<float> w = normal(kRows * kCols, 9);
-  const BlockCoder coder(QuantFormat::int4, 1, ScaleSearch::max);
+  const BlockCoder coder(QuantFormat::int4, {1, ScaleSearch::max});
   const Feedback feedback = factor(gram, kCols, 32, 0.01, 1);
   const std::vector<float> got = decoded(encode_with_feedback(w, coder, feedback, kAny, 1), coder, kRows, kCols),
                            plain =
@@ -239,7 +237,7 @@ TEST(Feedback, ComesNearTheBestOfAllRoundings) {
     for (int64_t j = 0; j < kFree; ++j)
       gram[static_cast<size_t>(i * kCols + j)] = part[static_cast<size_t>(i * kFree + j)];
   }
-  const BlockCoder coder(QuantFormat::int4, 1, ScaleSearch::max);
+  const BlockCoder coder(QuantFormat::int4, {1, ScaleSearch::max});
   const Feedback feedback = factor(gram, kCols, 32, 0.001, 1);
   double with = 0, without = 0, best = 0;
   for (uint32_t seed = 0; seed < kRows; ++seed) {
@@ -271,12 +269,12 @@ TEST(Feedback, ASearchOfScalesIsWeighted) {
   for (const QuantFormat format : {QuantFormat::nvfp4, QuantFormat::int3, QuantFormat::mxfp4}) {
     double errors[2];
     for (const ScaleSearch search : {ScaleSearch::max, ScaleSearch::mse}) {
-      const BlockCoder coder(format, global_of(format, w), search);
+      const BlockCoder coder(format, {global_of(format, w), search});
       const Feedback feedback = factor(gram, kCols, coder.block(), 0.01, 2);
       errors[search == ScaleSearch::mse] =
           output_error(w, decoded(encode_with_feedback(w, coder, feedback, kAny, 2), coder, kRows, kCols), gram, kCols);
     }
-    EXPECT_LT(errors[1], errors[0]) << models::row_of(format).name;
+    EXPECT_LT(errors[1], errors[0]) << codec_of(format).name;
   }
 }
 

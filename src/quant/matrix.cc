@@ -55,7 +55,7 @@ Rounding::Rounding(Ctx& ctx, const Planned& planned, const Scales& scales, const
       scales_(scales),
       values_(scaled_values(planned.param.value, scales, ctx.threads)),
       global_(std::max(global, needed_global(ctx, planned, values_, model))),
-      coder_(planned.matrix.rule.format, this->global(), planned.matrix.rule.scales) {}
+      coder_(planned.matrix.rule.format, {this->global(), planned.matrix.rule.scales}) {}
 
 float shared_global(Ctx& ctx, std::span<const Planned> planned, const Planned& one, const ScalesOf& scales_of,
                     const std::string& model) {
@@ -75,8 +75,7 @@ models::Encoded Rounding::nearest() const {
 }
 
 models::Encoded Rounding::with_feedback(const Feedback& feedback) const {
-  return encode_with_feedback(values_, coder_, feedback, models::row_of(planned_.matrix.rule.format).largest,
-                              ctx_.threads);
+  return encode_with_feedback(values_, coder_, feedback, codec_of(planned_.matrix.rule.format).largest, ctx_.threads);
 }
 
 std::vector<double> Rounding::errors_of(const models::Encoded* encoded, std::span<const float> gram) const {

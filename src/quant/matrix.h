@@ -64,7 +64,7 @@ class Rounding {
   Scales scales_;
   std::vector<float> values_;
   float global_;  // 0: all values are zeros
-  models::BlockCoder coder_;
+  BlockCoder coder_;
 };
 
 // The scale of whole tensors that readers want `one` to share with others of `planned` (models::scale_key), each scaled

@@ -20,8 +20,6 @@
 namespace braid::quant {
 namespace {
 
-using models::QuantFormat;
-
 // KL(softmax(p) || softmax(q)) of logits [V].
 double divergence_of(std::span<const float> p, std::span<const float> q) {
   const auto log_sum = [](std::span<const float> logits) {

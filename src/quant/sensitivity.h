@@ -18,9 +18,9 @@
 namespace braid::quant {
 
 struct FormatCost {
-  models::QuantFormat format = models::QuantFormat::bf16;  // bf16: as it is
-  double kl = 0;                                           // nats, the mean over tokens
-  int64_t bytes = 0;                                       // in files, with scales
+  QuantFormat format = QuantFormat::bf16;  // bf16: as it is
+  double kl = 0;                           // nats, the mean over tokens
+  int64_t bytes = 0;                       // in files, with scales
 };
 
 struct SensitiveGroup {
@@ -38,7 +38,7 @@ struct SensitivityOptions {
 // are not among them. Empty: stopped by `progress`, which gets passes done and in total. Error as calibrate
 // (calibrate.h) has them, and when a divergence is not finite.
 std::vector<SensitiveGroup> sensitivities(const io::ModelPath& path, const models::QuantRecipe& recipe,
-                                          std::span<const models::QuantFormat> formats,
+                                          std::span<const QuantFormat> formats,
                                           std::span<const std::vector<int32_t>> samples,
                                           const SensitivityOptions& options,
                                           const sys::FunctionRef<bool(int64_t, int64_t)>& progress);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "codec/codec.h"
 #include "core/philox.h"
 #include "kernels/linear/linear.h"
 
@@ -109,7 +110,7 @@ class Products {
 
 bool concerns(const Scope& scope, const Matrices& matrices, const Products& products) {
   const Format format = matrices.weights[0].spec.format;
-  if (scope.dense && format != Format::bf16 && format != Format::f32) return false;
+  if (scope.dense && !codec_of(format).in_place) return false;
   if (matrices.experts && !scope.experts) return false;
   return std::string_view(products.row().name).starts_with(scope.row);
 }

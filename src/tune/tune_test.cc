@@ -7,9 +7,9 @@
 #include <array>
 #include <cmath>
 
+#include "codec/test_weight.h"
 #include "core/philox.h"
 #include "kernels/linear/linear.h"
-#include "math/test_weight.h"
 #include "tune/blocking.h"
 
 namespace braid::tune {

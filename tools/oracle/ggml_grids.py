@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The tables of the IQ1, IQ2 and IQ3 kinds: src/math/ggml_grids.cc, from gguf-py.
+"""The tables of the IQ1, IQ2 and IQ3 kinds: src/codec/ggml_grids.cc, from gguf-py.
 
-    tools/oracle/ggml_grids.py | clang-format > src/math/ggml_grids.cc
+    tools/oracle/ggml_grids.py | clang-format > src/codec/ggml_grids.cc
 
 An entry holds 8 values of 2 bits, or 4 of 3 bits, the first in the lowest bits; ggml_iq_blocks.cc says what they mean.
 """
@@ -20,7 +20,7 @@ def entries(kind, bits):
 
 
 print("// Written by tools/oracle/ggml_grids.py.")
-print('#include "math/ggml_grids.h"\n\nnamespace braid {\n')
+print('#include "codec/ggml_grids.h"\n\nnamespace braid {\n')
 for name, kind, bits in TABLES:
     numbers = list(entries(kind, bits))
     print(f"const uint16_t {name}[{len(numbers)}] = {{")

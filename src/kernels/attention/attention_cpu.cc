@@ -15,7 +15,7 @@
 #include <hwy/foreach_target.h>
 // foreach_target must come first
 #include "kernels/attention/attention_tile-inl.h"
-#include "math/prefetch.h"
+#include "sys/prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace braid {

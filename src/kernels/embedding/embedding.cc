@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "codec/codec.h"
 #include "core/ref.h"
 #include "kernels/embedding/embedding_ref.h"
-#include "math/blocks.h"
 
 namespace braid {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <cstring>
 
+#include "codec/fp8.h"
 #include "core/op_sweep.h"
-#include "math/blocks.h"
 
 namespace braid {
 namespace {

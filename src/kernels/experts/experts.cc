@@ -1,10 +1,11 @@
 #include "kernels/experts/experts.h"
 
+#include "codec/codec.h"
 #include "core/ref.h"
 #include "kernels/experts/experts_ref.h"
 #include "kernels/experts/experts_rows.h"
-#include "math/blocks.h"
 #include "math/packed_rows.h"
+#include "math/panel.h"
 #include "sys/machine.h"
 
 namespace braid {
@@ -113,75 +114,52 @@ const char* rows_refusal(const ExpertsFwd& op) {
   return (op.u && !op.u.rows_contiguous()) || (op.g && !op.g.rows_contiguous()) ? "strided rows" : nullptr;
 }
 
-template <PanelClass kClass>
-const char* grouped_supports(const ExpertsFwd& op) {
-  if (op.x.dtype != (kClass == PanelClass::f32 ? DType::f32 : DType::bf16)) return "x is of another class";
+template <const ProductEngine& kEngine>
+const char* engine_supports(const ExpertsFwd& op) {
+  if (op.x.dtype != kEngine.x) return "x is of another class";
   if (const char* reason = rows_refusal(op)) return reason;
-  return panel_refusal(kClass);
+  for (const auto list : {op.up, op.gate, op.down}) {
+    for (const Weight& w : list) {
+      if (const char* reason = kEngine.refusal(w)) return reason;
+      // Gates read the rows that were packed for up; all packed rows are as long.
+      const Weight& first = list.data() == op.down.data() ? op.down[0] : op.up[0];
+      if (kEngine.row_bytes && kEngine.row_bytes(w) != kEngine.row_bytes(first)) return "experts in several formats";
+    }
+  }
+  for (size_t e = 0; kEngine.same_packing && e < op.gate.size(); ++e) {
+    if (!kEngine.same_packing(op.gate[e], op.up[e])) return "gates in another format";
+  }
+  return nullptr;
 }
+
 const char* dot_supports(const ExpertsFwd& op) {
-  if (const char* reason = grouped_supports<PanelClass::bf16_dot>(op)) return reason;
+  if (const char* reason = engine_supports<kPanelDot>(op)) return reason;
   return panel_class(DType::bf16) == PanelClass::bf16_dot ? nullptr : "slower than FP32 here";
 }
-
-int64_t fwd_workspace(const ExpertsFwd& op, int threads) { return experts_fwd_workspace({}, op, threads); }
-template <PanelClass kClass>
-void fwd_grouped(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
-  experts_fwd_grouped({.panel = kClass}, ctx, op, workspace);
+const char* tiles_supports(const ExpertsFwd& op) { return op.train ? "training" : engine_supports<kTiles>(op); }
+const char* codes_supports(const ExpertsFwd& op) {
+  return op.codes == CodeDots::a16 ? engine_supports<kCodesA16>(op) : "not a step";
+}
+const char* a8_supports(const ExpertsFwd& op) {
+  return op.codes == CodeDots::a8 ? engine_supports<kCodesA8>(op) : "activations are not rounded to 8 bits";
 }
 
-const char* fwd_walk_supports(const ExpertsFwd& op) {
-  if (op.train) return "training";
-  if (!sys::machine().amx) return "no tiles";
-  for (const auto list : {op.up, op.gate, op.down}) {
-    for (const Weight& w : list) {
-      if (const char* reason = tiles::refusal(w)) return reason;
-    }
-  }
-  // Both read one packing of the rows, which is that of the format.
-  for (size_t e = 0; e < op.gate.size(); ++e) {
-    if (!tiles::same_packing(op.gate[e], op.up[e])) return "gates in another format";
-  }
-  return grouped_supports<PanelClass::bf16>(op);
+template <const ProductEngine& kEngine>
+int64_t engine_workspace(const ExpertsFwd& op, int threads) {
+  return experts_fwd_workspace({.engine = &kEngine}, op, threads);
 }
-int64_t fwd_walk_workspace(const ExpertsFwd& op, int threads) {
-  return experts_fwd_workspace({.walk = &tiles::walk_amx()}, op, threads);
-}
-void fwd_walk(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
-  experts_fwd_grouped({.walk = &tiles::walk_amx()}, ctx, op, workspace);
+template <const ProductEngine& kEngine>
+void fwd_engine(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
+  experts_fwd_grouped({.engine = &kEngine}, ctx, op, workspace);
 }
 
-const char* fwd_codes_supports(const ExpertsFwd& op) {
-  if (op.codes != CodeDots::a16) return "not a step";
-  for (const auto list : {op.up, op.gate, op.down}) {
-    for (const Weight& w : list) {
-      if (const char* reason = codes::refusal(w)) return reason;
-    }
-  }
-  return grouped_supports<PanelClass::bf16>(op);
-}
-int64_t fwd_codes_workspace(const ExpertsFwd& op, int threads) {
-  return experts_fwd_workspace({.codes = true}, op, threads);
-}
-void fwd_codes(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
-  experts_fwd_grouped({.codes = true}, ctx, op, workspace);
-}
-
-const char* fwd_a8_supports(const ExpertsFwd& op) {
-  if (op.codes != CodeDots::a8) return "activations are not rounded to 8 bits";
-  for (const auto list : {op.up, op.gate, op.down}) {
-    for (const Weight& w : list) {
-      if (const char* reason = codes::refusal(w)) return reason;
-      // All experts read the same packed rows, and gates those packed for up.
-      const Weight& first = list.data() == op.down.data() ? op.down[0] : op.up[0];
-      if (!codes::a8::same_packing(w.spec, first.spec)) return "experts in several formats";
-    }
-  }
-  return grouped_supports<PanelClass::bf16>(op);
-}
-int64_t fwd_a8_workspace(const ExpertsFwd& op, int threads) { return experts_fwd_workspace({.a8 = true}, op, threads); }
-void fwd_a8(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
-  experts_fwd_grouped({.a8 = true}, ctx, op, workspace);
+template <const ProductEngine& kEngine, const char* (*kSupports)(const ExpertsFwd& op)>
+constexpr Row<ExpertsFwd> engine_row(const char* name, const char* numerics) {
+  return {.name = name,
+          .numerics = numerics,
+          .supports = kSupports,
+          .workspace = &engine_workspace<kEngine>,
+          .run = &fwd_engine<kEngine>};
 }
 
 const char* packed_refusal(packed::Class c, DType x) {
@@ -239,36 +217,12 @@ std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
       packed::kDotRow<ExpertsFwd, Packed>,
       packed::kBf16Row<ExpertsFwd, Packed>,
       packed::kF32Row<ExpertsFwd, Packed>,
-      {.name = "grouped_codes",
-       .numerics = "codes_a16",
-       .supports = &fwd_codes_supports,
-       .workspace = &fwd_codes_workspace,
-       .run = &fwd_codes},
-      {.name = "grouped_tiles",
-       .numerics = "bf16_tile",
-       .supports = &fwd_walk_supports,
-       .workspace = &fwd_walk_workspace,
-       .run = &fwd_walk},
-      {.name = "grouped_a8",
-       .numerics = "codes_a8",
-       .supports = &fwd_a8_supports,
-       .workspace = &fwd_a8_workspace,
-       .run = &fwd_a8},
-      {.name = "grouped_dot",
-       .numerics = "bf16_dot",
-       .supports = &dot_supports,
-       .workspace = &fwd_workspace,
-       .run = &fwd_grouped<PanelClass::bf16_dot>},
-      {.name = "grouped_bf16",
-       .numerics = "bf16",
-       .supports = &grouped_supports<PanelClass::bf16>,
-       .workspace = &fwd_workspace,
-       .run = &fwd_grouped<PanelClass::bf16>},
-      {.name = "grouped_f32",
-       .numerics = "f32",
-       .supports = &grouped_supports<PanelClass::f32>,
-       .workspace = &fwd_workspace,
-       .run = &fwd_grouped<PanelClass::f32>},
+      engine_row<kCodesA16, &codes_supports>("grouped_codes", "codes_a16"),
+      engine_row<kTiles, &tiles_supports>("grouped_tiles", "bf16_tile"),
+      engine_row<kCodesA8, &a8_supports>("grouped_a8", "codes_a8"),
+      engine_row<kPanelDot, &dot_supports>("grouped_dot", "bf16_dot"),
+      engine_row<kPanelBf16, &engine_supports<kPanelBf16>>("grouped_bf16", "bf16"),
+      engine_row<kPanelF32, &engine_supports<kPanelF32>>("grouped_f32", "f32"),
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

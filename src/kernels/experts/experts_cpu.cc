@@ -2,8 +2,8 @@
 // x gathered in that order; the up (and gate) products with the activation; the down products; the weighted sum of each
 // token's slots in slot order. A product is cut into tasks (expert, block of weight rows): every weight byte is read by
 // one task of one thread, as one stream, and is used for all rows of its expert while it is in L2. Tasks are scheduled
-// dynamically, since an expert may have one row or all of them; the schedule does not change the result. On a CPU with
-// tiles the products are those of math/tile.h, elsewhere those of math/panel.h; in training those of math/packed.h.
+// dynamically, since an expert may have one row or all of them; the schedule does not change the result. Products
+// are those of an engine (math/product.h), in training those of math/packed.h.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -12,6 +12,7 @@
 #include "kernels/experts/experts_rows.h"
 #include "math/packed_weight.h"
 #include "math/panel.h"
+#include "math/tile.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/experts/experts_cpu.cc"
@@ -93,8 +94,11 @@ HWY_EXPORT(combine_f32);
 HWY_EXPORT(combine_bf16);
 
 // The up products of a task go to FP32 scratch before the activation, this many rows at a time: whole packing blocks.
-constexpr int64_t kRowsMax = 256, kRowsMaxA8 = 42 * codes::a8::kBlockRows;
-int64_t rows_max(const ExpertProducts& c) { return c.a8 ? kRowsMaxA8 : kRowsMax; }
+constexpr int64_t kRowsMax = 256;
+int64_t rows_max(const ExpertProducts& c) {
+  if (!c.engine) return kRowsMax;
+  return std::min(c.engine->rows_max, kRowsMax / c.engine->block_rows * c.engine->block_rows);
+}
 // Approximate weight bytes of a task: long enough to be a stream, short enough to stay in L2 while x streams by.
 constexpr int64_t kTaskBytes = 256 << 10;
 
@@ -113,14 +117,6 @@ int64_t block_rows_max(std::span<const Weight> list) {
   return most;
 }
 
-int64_t panel_bytes_max(const ExpertsFwd& op) {
-  int64_t most = 0;
-  for (const auto list : {op.up, op.gate, op.down}) {
-    for (const Weight& w : list) most = std::max(most, panel_workspace(w));
-  }
-  return most;
-}
-
 // The workspace, cut up.
 struct Scratch {
   int32_t* offsets;   // [E + 1] first sorted position of each expert
@@ -128,7 +124,7 @@ struct Scratch {
   int32_t* at;        // [T K] sorted position of each slot; of dropped ones T K, where `results` has zeros
   std::byte* x;       // [T K, R] rows of x, sorted
   std::byte* hidden;  // [T K, F] in the dtype of x
-  std::byte* packed;  // of tiles and class codes_a8: the sorted rows that products read, of x, then of hidden
+  std::byte* packed;  // the sorted rows of x, then of hidden, as an engine that packs reads them
   float* results;     // [T K + 1, R]
   std::byte* own;     // one part per thread: workspace of a product, up block, gate block
   int64_t own_bytes, product_bytes, block_floats;
@@ -136,24 +132,21 @@ struct Scratch {
 };
 
 int64_t product_bytes_max(const ExpertProducts& c, const ExpertsFwd& op) {
-  if (c.a8) return codes::a8::workspace(std::min(op.experts.count(), codes::a8::kRowsMax));
-  if (c.codes) return codes::packed_bytes(codes::kRowsMax, std::max(op.up[0].cols, op.down[0].cols));
-  if (c.walk) return tiles::workspace(std::min(op.experts.count(), kRowsMax));
-  if (!c.packed) return panel_bytes_max(op);
+  const int64_t rows = std::min(op.experts.count(), rows_max(c));
   int64_t most = 0;
   for (const auto list : {op.up, op.gate, op.down}) {
     // Products of gates are cut like those of up.
     const auto cut_as = list.data() == op.gate.data() ? op.up : list;
     for (const Weight& w : list)
-      most = std::max(most, packed::multiply_bytes(*c.packed, {w}, op.experts.count(), block_rows_max(cut_as), w.cols));
+      most = std::max(most, c.engine ? c.engine->workspace(w, rows)
+                                     : packed::multiply_bytes(*c.packed, {w}, rows, block_rows_max(cut_as), w.cols));
   }
   return most;
 }
 
 // Of a sorted row that is packed once for all tasks; 0: products pack or read the rows themselves.
 int64_t packed_row_bytes(const ExpertProducts& c, const Weight& w) {
-  if (c.a8) return codes::a8::row_bytes(w.spec, w.cols);
-  return c.walk ? tiles::packed_row_bytes(w.cols) : 0;
+  return c.engine && c.engine->row_bytes ? c.engine->row_bytes(w) : 0;
 }
 
 Scratch cut(const ExpertProducts& c, const ExpertsFwd& op, int threads, std::byte* base) {
@@ -240,33 +233,20 @@ MutView part(std::byte* base, DType dtype, int64_t width, int64_t first, int64_t
   return v;
 }
 
-// Sorted rows [first, first + n) of `rows`, all of one expert, as products of class codes_a8 read them.
-void pack_a8(const Scratch& s, const Weight& w, const std::byte* rows, int64_t first, int64_t n) {
-  for (int64_t i = 0; i < n; i += codes::a8::kBlockRows) {
-    const Bf16* block[codes::a8::kBlockRows];
-    const int64_t some = std::min<int64_t>(codes::a8::kBlockRows, n - i);
-    for (int64_t r = 0; r < some; ++r) block[r] = reinterpret_cast<const Bf16*>(rows) + (first + i + r) * w.cols;
-    codes::a8::pack(block, some, w.cols, w.spec, s.packed + (first + i) * codes::a8::row_bytes(w.spec, w.cols));
-  }
-}
-
-// The sorted rows, [T K, K of the weights] BF16, as the products of each expert read them: once for all tasks.
+// The sorted rows, [T K, K of the weights], as the products of each expert read them: once for all tasks.
 void pack_rows(const ExpertProducts& c, const Scratch& s, std::span<const Weight> list, std::byte* rows, int threads) {
-  if (packed_row_bytes(c, list[0]) == 0) return;
-  const int64_t grain = c.a8 ? rows_max(c) : 16, cols = list[0].cols;
-  sys::parallel(threads, [&](int thread, int team) {
+  const int64_t row_bytes = packed_row_bytes(c, list[0]), cols = list[0].cols, count = s.offsets[list.size()];
+  if (row_bytes == 0) return;
+  constexpr double kPerValue = 16;  // operations to find the scale, round and order
+  sys::parallel(sys::team_for(threads, kPerValue * static_cast<double>(count * cols)), [&](int thread, int team) {
     int64_t task = 0;
     for (size_t e = 0; e < list.size(); ++e) {
       for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += rows_max(c)) {
         const int64_t n = std::min<int64_t>(rows_max(c), s.offsets[e + 1] - i);
-        for (int64_t block = 0; block * grain < n; ++block) {
+        for (int64_t block = 0; block * c.engine->block_rows < n; ++block) {
           if (task++ % team != thread) continue;
-          if (c.a8) {
-            pack_a8(s, list[e], rows, i, n);
-          } else {
-            tiles::pack(*c.walk, part(rows, DType::bf16, cols, i, n, 0, cols), list[e], block, block + 1,
-                        s.packed + i * tiles::packed_row_bytes(cols));
-          }
+          c.engine->pack(part(rows, c.engine->x, cols, i, n, 0, cols), list[e], block, block + 1,
+                         s.packed + i * row_bytes);
         }
       }
     }
@@ -288,39 +268,20 @@ void save(const Scratch& s, const float* product, int64_t first, int64_t n, int6
   }
 }
 
-// Rows that pack_rows packed, in its parts.
-void walk_product(const tiles::Walk& walk, const std::byte* packed, const Weight& w, const MutView& y,
-                  std::span<std::byte> space) {
-  for (int64_t t = 0; t < y.dim(0); t += kRowsMax) {
-    const int64_t rows = std::min(kRowsMax, y.dim(0) - t);
-    tiles::product(walk, packed + t * tiles::packed_row_bytes(w.cols), w, y.slice(0, t, rows), space);
-  }
-}
-
-void codes_product(const View& x, const Weight& w, const MutView& y, std::span<std::byte> space) {
-  for (int64_t t = 0; t < x.dim(0); t += codes::kRowsMax) {
-    const int64_t rows = std::min(codes::kRowsMax, x.dim(0) - t);
-    codes::pack(x.slice(0, t, rows), w.spec, space.data());
-    codes::product(space.data(), w, y.slice(0, t, rows));
-  }
-}
-
-void a8_product(const std::byte* packed, const Weight& w, const MutView& y, std::span<std::byte> space) {
-  for (int64_t t = 0; t < y.dim(0); t += codes::a8::kRowsMax) {
-    const int64_t rows = std::min(codes::a8::kRowsMax, y.dim(0) - t);
-    codes::a8::product(packed + t * codes::a8::row_bytes(w.spec, w.cols), w, y.slice(0, t, rows), space);
-  }
-}
-
-// y [M, N] F32 = x w^T, where x are sorted rows from `first` on.
+// y [M, N] F32 = x w^T, where x are sorted rows from `first` on, all of one expert: a part of those that pack_rows
+// packed together.
 void product(const ExpertProducts& c, const Scratch& s, int64_t first, const View& x, const Weight& w, const MutView& y,
              int thread) {
   const std::span<std::byte> own(s.own + thread * s.own_bytes, static_cast<size_t>(s.product_bytes));
-  const std::byte* packed = s.packed + first * packed_row_bytes(c, w);
-  if (c.a8) return a8_product(packed, w, y, own);
-  if (c.codes) return codes_product(x, w, y, own);
-  if (c.walk) return walk_product(*c.walk, packed, w, y, own);
-  if (!c.packed) return panel_product(c.panel, x, w, y, own);
+  if (c.engine) {
+    c.engine->product({.x = x,
+                       .packed = s.packed + first * packed_row_bytes(c, w),
+                       .w = w,
+                       .y = y,
+                       .workspace = own,
+                       .limits = &thresholds()});
+    return;
+  }
   packed::multiply(*c.packed,
                    {.a = packed::along(x),
                     .w = {w},
@@ -359,10 +320,11 @@ void up_block(const ExpertProducts& c, const ExpertsFwd& op, const Scratch& s, i
 void down_block(const ExpertProducts& c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin,
                 int64_t rows) {
   const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
-  const int64_t first = s.offsets[e], n = s.offsets[e + 1] - first;
-  product(c, s, first, part(s.hidden, op.x.dtype, hidden_width, first, n, 0, hidden_width),
-          op.down[e].rows_of(begin, rows),
-          part(reinterpret_cast<std::byte*>(s.results), DType::f32, width, first, n, begin, rows), thread);
+  for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += rows_max(c)) {
+    const int64_t n = std::min<int64_t>(rows_max(c), s.offsets[e + 1] - i);
+    product(c, s, i, part(s.hidden, op.x.dtype, hidden_width, i, n, 0, hidden_width), op.down[e].rows_of(begin, rows),
+            part(reinterpret_cast<std::byte*>(s.results), DType::f32, width, i, n, begin, rows), thread);
+  }
 }
 
 void combine(const ExpertsFwd& op, const Scratch& s, int threads) {
@@ -397,11 +359,11 @@ void experts_fwd_grouped(const ExpertProducts& c, Ctx& ctx, const ExpertsFwd& op
   sort_by_expert(op, s);
   gather(op, s, ctx.threads);
   const int team = sys::team_for(ctx.threads, op.flops());
-  pack_rows(c, s, op.up, s.x, team);
+  pack_rows(c, s, op.up, s.x, ctx.threads);
   for_each_block(team, s, op.up, [&](int thread, size_t e, int64_t begin, int64_t rows) {
     up_block(c, op, s, thread, e, begin, rows);
   });
-  pack_rows(c, s, op.down, s.hidden, team);
+  pack_rows(c, s, op.down, s.hidden, ctx.threads);
   for_each_block(team, s, op.down, [&](int thread, size_t e, int64_t begin, int64_t rows) {
     down_block(c, op, s, thread, e, begin, rows);
   });

@@ -7,12 +7,12 @@
 #include <numeric>
 #include <string_view>
 
+#include "codec/test_weight.h"
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "kernels/experts/experts_ref.h"
 #include "kernels/experts/experts_rows.h"
 #include "math/codes_a8.h"
-#include "math/test_weight.h"
 #include "sys/machine.h"
 
 namespace braid {
@@ -613,9 +613,8 @@ TEST(ExpertsForward, PromptsOnSoftwareTilesAgreeWithTheReference) {
   const auto run_tiles = [](const ExpertsFwd& op, int threads) {
     Arena arena;
     Ctx ctx{.arena = arena, .threads = threads};
-    std::vector<std::byte> space(
-        static_cast<size_t>(experts_fwd_workspace({.walk = &tiles::walk_soft()}, op, threads)));
-    experts_fwd_grouped({.walk = &tiles::walk_soft()}, ctx, op, space);
+    std::vector<std::byte> space(static_cast<size_t>(experts_fwd_workspace({.engine = &kSoftTiles}, op, threads)));
+    experts_fwd_grouped({.engine = &kSoftTiles}, ctx, op, space);
   };
   for (const Format format : {Format::nvfp4, Format::f8_e4m3, Format::bf16}) {
     Problem p(290, 2, 3, 144, 304, DType::bf16, DType::f32, format, format == Format::bf16);

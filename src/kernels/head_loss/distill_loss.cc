@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "codec/codec.h"
 #include "core/ref.h"
 #include "kernels/head_loss/distill_loss_ref.h"
 #include "kernels/head_loss/head_loss_rows.h"
-#include "math/blocks.h"
 #include "math/packed_rows.h"
 #include "math/pieces.h"
 

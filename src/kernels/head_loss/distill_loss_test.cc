@@ -3,10 +3,10 @@
 
 #include <vector>
 
+#include "codec/test_weight.h"
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "kernels/head_loss/distill_loss_ref.h"
-#include "math/test_weight.h"
 
 namespace braid {
 namespace {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <atomic>
 
+#include "codec/codec.h"
 #include "core/has_cuda.h"
 #include "core/ref.h"
 #include "kernels/linear/linear_ref.h"
 #include "kernels/linear/linear_rows.h"
-#include "math/blocks.h"
 #include "math/packed_rows.h"
 #include "math/panel.h"
 #include "math/pieces.h"
@@ -37,34 +37,39 @@ void bwd_weight_ref(Ctx&, const LinearBwdWeight& op, std::span<std::byte>) {
   });
 }
 
-// The columns of one task; small enough that a late thread delays the rest little, long enough to read one stream. With
-// few rows a task is memory-bound, and shorter tasks balance better.
-constexpr int64_t kTaskCols = 3 * kPanelCols, kTaskColsFew = kPanelCols;
-
-template <PanelClass kClass>
-const char* panel_supports(const LinearFwd& op) {
-  if (op.train) return "training";
-  if ((op.x.dtype == DType::f32) != (kClass == PanelClass::f32)) return "x has another type";
-  if (!op.x.rows_contiguous() || !op.y.rows_contiguous()) return "strided rows";
-  return panel_refusal(kClass);
+template <const ProductEngine& kEngine>
+const char* engine_supports(const LinearFwd& op) {
+  return op.train ? "training" : linear_engine_refusal(kEngine, op);
 }
 
 const char* dot_supports(const LinearFwd& op) {
-  if (const char* reason = panel_supports<PanelClass::bf16_dot>(op)) return reason;
+  if (const char* reason = engine_supports<kPanelDot>(op)) return reason;
   return panel_class(DType::bf16) == PanelClass::bf16_dot ? nullptr : "slower than FP32 here";
 }
 
-int64_t panel_workspaces(const LinearFwd& op, int threads) { return panel_workspace(op.w) * threads; }
+const char* codes_supports(const LinearFwd& op) {
+  return op.codes == CodeDots::a16 ? linear_engine_refusal(kCodesA16, op) : "not a step";
+}
+const char* a8_supports(const LinearFwd& op) {
+  return op.codes == CodeDots::a8 ? linear_engine_refusal(kCodesA8, op) : "activations are not rounded to 8 bits";
+}
 
-template <PanelClass kClass>
-void fwd_panel(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
-  const int64_t own = panel_workspace(op.w);
-  linear_tasks(ctx.threads, op, op.x.dim(0) <= op.limits().panel_task_rows ? kTaskColsFew : kTaskCols,
-               [&](int thread, int64_t first, int64_t n) {
-                 panel_product(kClass, op.x, op.w.rows_of(first, n), op.y.slice(1, first, n),
-                               workspace.subspan(static_cast<size_t>(thread * own), static_cast<size_t>(own)),
-                               op.limits());
-               });
+template <const ProductEngine& kEngine>
+int64_t engine_workspace(const LinearFwd& op, int threads) {
+  return linear_engine_workspace(kEngine, op, threads);
+}
+template <const ProductEngine& kEngine>
+void fwd_engine(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
+  linear_fwd_engine(kEngine, ctx, op, workspace);
+}
+
+template <const ProductEngine& kEngine, const char* (*kSupports)(const LinearFwd& op)>
+constexpr Row<LinearFwd> engine_row(const char* name, const char* numerics) {
+  return {.name = name,
+          .numerics = numerics,
+          .supports = kSupports,
+          .workspace = &engine_workspace<kEngine>,
+          .run = &fwd_engine<kEngine>};
 }
 
 const char* cuda_supports(const LinearFwd& op) {
@@ -77,10 +82,6 @@ const char* cuda_supports(const LinearFwd& op) {
 template <DType kType>
 const char* groups_supports(const LinearFwd& op) {
   return linear_groups_supports(kType, op);
-}
-
-void fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
-  linear_fwd_tiles(ctx, op, workspace, tiles::walk_amx());
 }
 
 void add_bias(const View& bias, const MutView& y) {
@@ -152,36 +153,12 @@ std::span<const Row<LinearFwd>> LinearFwd::rows() {
        .supports = &groups_supports<DType::bf16>,
        .workspace = &linear_groups_workspace,
        .run = &linear_fwd_groups},
-      {.name = "codes_dot",
-       .numerics = "codes_a16",
-       .supports = &linear_codes_supports,
-       .workspace = &linear_codes_workspace,
-       .run = &linear_fwd_codes},
-      {.name = "tiles",
-       .numerics = "bf16_tile",
-       .supports = &linear_tiles_supports,
-       .workspace = &linear_tiles_workspace,
-       .run = &fwd_tiles},
-      {.name = "codes_a8",
-       .numerics = "codes_a8",
-       .supports = &linear_a8_supports,
-       .workspace = &linear_a8_workspace,
-       .run = &linear_fwd_a8},
-      {.name = "panel_dot",
-       .numerics = "bf16_dot",
-       .supports = &dot_supports,
-       .workspace = &panel_workspaces,
-       .run = &fwd_panel<PanelClass::bf16_dot>},
-      {.name = "panel_bf16",
-       .numerics = "bf16",
-       .supports = &panel_supports<PanelClass::bf16>,
-       .workspace = &panel_workspaces,
-       .run = &fwd_panel<PanelClass::bf16>},
-      {.name = "panel_f32",
-       .numerics = "f32",
-       .supports = &panel_supports<PanelClass::f32>,
-       .workspace = &panel_workspaces,
-       .run = &fwd_panel<PanelClass::f32>},
+      engine_row<kCodesA16, &codes_supports>("codes_dot", "codes_a16"),
+      engine_row<kTiles, &engine_supports<kTiles>>("tiles", "bf16_tile"),
+      engine_row<kCodesA8, &a8_supports>("codes_a8", "codes_a8"),
+      engine_row<kPanelDot, &dot_supports>("panel_dot", "bf16_dot"),
+      engine_row<kPanelBf16, &engine_supports<kPanelBf16>>("panel_bf16", "bf16"),
+      engine_row<kPanelF32, &engine_supports<kPanelF32>>("panel_f32", "f32"),
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

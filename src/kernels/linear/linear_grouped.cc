@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
+#include "codec/codec.h"
 #include "core/has_cuda.h"
 #include "core/ref.h"
 #include "kernels/linear/grouped_pipeline.h"
 #include "kernels/linear/linear_ref.h"
 #include "kernels/linear/linear_rows.h"
-#include "math/blocks.h"
 #include "math/grouped_rows.h"
 #include "sys/check.h"
 #include "sys/parallel.h"

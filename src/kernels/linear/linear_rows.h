@@ -3,7 +3,7 @@
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_grouped.h"
 #include "math/packed.h"
-#include "math/tile.h"
+#include "math/product.h"
 
 namespace braid {
 
@@ -13,20 +13,10 @@ void linear_fwd_cuda(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspa
 // On groups of rows on a GPU, in a pipelined main loop (pipelined_cuda.cuh); only with BRAID_CUDA.
 void linear_grouped_fwd_cuda(Ctx& ctx, const LinearGroupedFwd& op, std::span<std::byte> workspace);
 
-// On tiles (math/tile.h).
-const char* linear_tiles_supports(const LinearFwd& op);
-int64_t linear_tiles_workspace(const LinearFwd& op, int threads);
-void linear_fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace, const tiles::Walk& walk);
-
-// In integers (math/codes_dot.h).
-const char* linear_codes_supports(const LinearFwd& op);
-int64_t linear_codes_workspace(const LinearFwd& op, int threads);
-void linear_fwd_codes(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
-
-// The same for many rows (math/codes_a8.h).
-const char* linear_a8_supports(const LinearFwd& op);
-int64_t linear_a8_workspace(const LinearFwd& op, int threads);
-void linear_fwd_a8(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
+// On an engine of products (math/product.h).
+const char* linear_engine_refusal(const ProductEngine& e, const LinearFwd& op);
+int64_t linear_engine_workspace(const ProductEngine& e, const LinearFwd& op, int threads);
+void linear_fwd_engine(const ProductEngine& e, Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
 
 // On groups of rows of a weight that has them (math/grouped_rows.h).
 const char* linear_groups_supports(DType type, const LinearFwd& op);

@@ -3,9 +3,9 @@
 
 #include <cstring>
 
+#include "codec/test_weight.h"
 #include "core/op_sweep.h"
 #include "kernels/linear/linear.h"
-#include "math/test_weight.h"
 #include "support/error_of.h"
 
 namespace braid {

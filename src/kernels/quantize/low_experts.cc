@@ -1,5 +1,6 @@
 #include "kernels/quantize/low_experts.h"
 
+#include "codec/codec.h"
 #include "kernels/quantize/low_experts_ref.h"
 #include "kernels/quantize/low_experts_rows.h"
 #include "math/packed_rows.h"
@@ -129,7 +130,7 @@ struct Packed {
     if ((op.x.dtype == DType::f32) != (c == packed::Class::f32)) return "x has another type";
     for (const auto list : {op.up, op.gate, op.down}) {
       for (const Weight& w : list) {
-        if (w.spec.format != Format::f32 && w.spec.format != Format::bf16) return "weights of another format";
+        if (!codec_of(w).in_place) return "weights of another format";
       }
     }
     if (!op.x.rows_contiguous() || !op.experts.rows_contiguous() || !op.weights.rows_contiguous())

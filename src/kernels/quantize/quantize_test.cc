@@ -11,10 +11,11 @@
 #include <set>
 #include <vector>
 
+#include "codec/codec.h"
+#include "codec/nvfp4.h"
 #include "core/op_sweep.h"
 #include "core/philox.h"
 #include "kernels/quantize/quantize_rows.h"
-#include "math/blocks.h"
 
 namespace braid {
 namespace {

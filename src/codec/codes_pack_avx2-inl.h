@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "math/codes_dot.h"
+#include "codec/codes.h"
 
 namespace braid::codes {
 namespace {

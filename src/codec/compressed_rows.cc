@@ -1,10 +1,12 @@
-#include "math/compressed_rows.h"
+#include "codec/compressed_rows.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
+#include "codec/nvfp4.h"
 #include "core/dtype.h"
 #include "sys/check.h"
 
@@ -208,6 +210,16 @@ void compressed_to_blocks(CompressedType type, const std::byte* codes, const std
     in += code_bytes(type);
     scales += scale_bytes(type);
   }
+}
+
+void stored_to_blocks(CompressedType type, const std::byte* codes, const std::byte* scales, int64_t groups,
+                      std::byte* blocks) {
+  std::vector<std::byte> converted(scales, scales + groups * scale_bytes(type));
+  if (type != CompressedType::mxfp4) {
+    auto* values = reinterpret_cast<uint16_t*>(converted.data());
+    for (int64_t g = 0; g < groups; ++g) values[g] = to_f16(to_float(Bf16{values[g]})).bits;
+  }
+  compressed_to_blocks(type, codes, converted.data(), groups, blocks);
 }
 
 }  // namespace braid

@@ -1,11 +1,13 @@
-#include "math/ggml_blocks.h"
+#include "codec/ggml_blocks.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
+#include "codec/codes.h"
+#include "codec/ggml_iq_blocks.h"
 #include "core/dtype.h"
-#include "math/ggml_iq_blocks.h"
 #include "sys/check.h"
 
 namespace braid {
@@ -244,6 +246,38 @@ void decode_ggml(GgmlType type, const std::byte* blocks, std::span<float> values
   const auto* block = reinterpret_cast<const Byte*>(blocks);
   for (size_t i = 0; i < values.size(); i += static_cast<size_t>(row->values), block += row->bytes)
     decode(block, values.data() + i);
+}
+
+namespace {
+
+inline void put(float v, float& out) { out = v; }
+inline void put(float v, Bf16& out) { out = to_bf16(v); }
+
+// Whole blocks at a time, through a buffer if they are cut or the output is not FP32.
+template <class Num>
+void decode_blocks(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* values) {
+  constexpr int64_t kBuffer = 512;  // values: two of the longest blocks
+  alignas(64) float buffer[kBuffer];
+  const int64_t block = w.spec.block, bytes = w.codes.dim(1) / (w.cols / block);
+  if (codes::decode(w.spec.ggml, w.codes.as<uint8_t>(r), begin, n, values)) return;
+  const auto* row = reinterpret_cast<const std::byte*>(w.codes.as<uint8_t>(r));
+  for (int64_t i = 0; i < n;) {
+    const int64_t first = (begin + i) / block, skip = (begin + i) % block;
+    const int64_t blocks = std::min(kBuffer / block, (skip + n - i + block - 1) / block);
+    decode_ggml(w.spec.ggml, row + first * bytes, {buffer, static_cast<size_t>(blocks * block)});
+    const int64_t count = std::min(n - i, blocks * block - skip);
+    for (int64_t j = 0; j < count; ++j) put(buffer[skip + j], values[i + j]);
+    i += count;
+  }
+}
+
+}  // namespace
+
+void decode_ggml_row(const Weight& w, int64_t r, int64_t begin, int64_t n, float* values) {
+  decode_blocks(w, r, begin, n, values);
+}
+void decode_ggml_row(const Weight& w, int64_t r, int64_t begin, int64_t n, Bf16* values) {
+  decode_blocks(w, r, begin, n, values);
 }
 
 }  // namespace braid

@@ -1,5 +1,5 @@
 // Written by tools/oracle/ggml_grids.py.
-#include "math/ggml_grids.h"
+#include "codec/ggml_grids.h"
 
 namespace braid {
 

@@ -1,10 +1,10 @@
-// 32 codes of each of eight rows at a time, four by four beside each other: as units of math/codes_a8_kernel.h, or
+// 32 codes of each of eight rows at a time, four by four beside each other: as units of codec/units.h, or
 // multiplied at once. For files compiled for AVX2.
 #pragma once
 #include <algorithm>
 
-#include "math/codes_a8_kernel.h"
-#include "math/codes_types_avx2-inl.h"
+#include "codec/codes_types_avx2-inl.h"
+#include "codec/units.h"
 
 namespace braid::codes {
 namespace {

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <span>
 
+#include "codec/scale_search.h"
 #include "core/ggml_type.h"
-#include "math/blocks.h"
 
 namespace braid {
 
@@ -44,5 +44,8 @@ GgmlType blocks_for(CompressedType type);
 // Codes of `groups` groups, and their scales as the blocks have them (F16 or U8), to blocks of the same values.
 void compressed_to_blocks(CompressedType type, const std::byte* codes, const std::byte* scales, int64_t groups,
                           std::byte* blocks);
+// The same of scales as files have them (BF16 or U8).
+void stored_to_blocks(CompressedType type, const std::byte* codes, const std::byte* scales, int64_t groups,
+                      std::byte* blocks);
 
 }  // namespace braid

@@ -1,33 +1,17 @@
-#include "math/blocks.h"
+#include "codec/nvfp4.h"
 
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstring>
+#include <type_traits>
 
-#include "math/codes_dot.h"
-#include "math/ggml_blocks.h"
+#include "codec/quant_codec.h"
 
 namespace braid {
 namespace {
 
 constexpr float kE2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-
-struct F8Table {
-  std::array<float, 256> value{};
-  F8Table() {
-    for (size_t i = 0; i < value.size(); ++i) value[i] = to_float(F8E4M3{static_cast<uint8_t>(i)});
-  }
-};
-const std::array<float, 256>& f8_values() {
-  static const F8Table table;
-  return table.value;
-}
-
-inline void put(float v, float& out) { out = v; }
-inline void put(float v, Bf16& out) { out = to_bf16(v); }
 
 // For every scale the 16 values of a block as BF16, exact, split into bytes: a shuffle looks up all codes of a block,
 // with no multiplication. 8 KiB.
@@ -36,7 +20,7 @@ struct Nvfp4Tables {
   Nvfp4Tables() {
     for (size_t scale = 0; scale < 256; ++scale) {
       for (int code = 0; code < 16; ++code) {
-        const Bf16 v = to_bf16(e2m1_value(code) * f8_values()[scale]);
+        const Bf16 v = to_bf16(e2m1_value(code) * to_float(F8E4M3{static_cast<uint8_t>(scale)}));
         low[scale][code] = static_cast<uint8_t>(v.bits);
         high[scale][code] = static_cast<uint8_t>(v.bits >> 8);
       }
@@ -63,7 +47,7 @@ HWY_INLINE void decode_block(const Nvfp4Tables& tables, const uint8_t* codes, F8
 }
 
 template <class Num>
-void decode_nvfp4(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* values) {
+void decode(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* values) {
   const uint8_t* codes = w.codes.as<uint8_t>(r) + begin / 2;
   const F8E4M3* scales = w.scales.as<F8E4M3>(r) + begin / kNvfp4Block;
   const Nvfp4Tables& tables = nvfp4_tables();
@@ -76,48 +60,21 @@ void decode_nvfp4(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* val
     }
     Bf16 block[kNvfp4Block];
     decode_block(tables, codes, *scales, block);
-    for (int64_t j = 0; j < std::min(kNvfp4Block, n - i); ++j) put(to_float(block[j]), values[i + j]);
+    for (int64_t j = 0; j < std::min(kNvfp4Block, n - i); ++j) {
+      if constexpr (std::is_same_v<Num, Bf16>) {
+        values[i + j] = block[j];
+      } else {
+        values[i + j] = to_float(block[j]);
+      }
+    }
   }
 }
 
-// Whole blocks at a time, through a buffer if they are cut or the output is not FP32.
-template <class Num>
-void decode_blocks(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* values) {
-  constexpr int64_t kBuffer = 512;  // values: two of the longest blocks
-  alignas(64) float buffer[kBuffer];
-  const int64_t block = w.spec.block, bytes = w.codes.dim(1) / (w.cols / block);
-  if (codes::decode(w.spec.ggml, w.codes.as<uint8_t>(r), begin, n, values)) return;
-  const auto* row = reinterpret_cast<const std::byte*>(w.codes.as<uint8_t>(r));
-  for (int64_t i = 0; i < n;) {
-    const int64_t first = (begin + i) / block, skip = (begin + i) % block;
-    const int64_t blocks = std::min(kBuffer / block, (skip + n - i + block - 1) / block);
-    decode_ggml(w.spec.ggml, row + first * bytes, {buffer, static_cast<size_t>(blocks * block)});
-    const int64_t count = std::min(n - i, blocks * block - skip);
-    for (int64_t j = 0; j < count; ++j) put(buffer[skip + j], values[i + j]);
-    i += count;
-  }
-}
-
-template <class Num>
-void decode_any(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* values) {
-  switch (w.spec.format) {
-    case Format::f32:
-      for (int64_t i = 0; i < n; ++i) put(w.codes.as<float>(r)[begin + i], values[i]);
-      return;
-    case Format::f16:
-      for (int64_t i = 0; i < n; ++i) put(to_float(w.codes.as<F16>(r)[begin + i]), values[i]);
-      return;
-    case Format::bf16:
-      for (int64_t i = 0; i < n; ++i) put(to_float(w.codes.as<Bf16>(r)[begin + i]), values[i]);
-      return;
-    case Format::f8_e4m3:
-      for (int64_t i = 0; i < n; ++i) put(f8_values()[w.codes.as<F8E4M3>(r)[begin + i].bits], values[i]);
-      return;
-    case Format::nvfp4:
-      return decode_nvfp4(w, r, begin, n, values);
-    case Format::ggml:
-      return decode_blocks(w, r, begin, n, values);
-  }
+// body(bits) for the scales from half to twice one.
+template <class Body>
+void for_octaves(int bits, const Body& body) {
+  constexpr int kOctave = 8;  // E4M3 has eight values from one power of two to the next
+  for (int other = std::max(1, bits - kOctave); other <= std::min(0x7e, bits + kOctave); ++other) body(other);
 }
 
 F8E4M3 scale_for(float amax, float steps, float global) {
@@ -134,7 +91,6 @@ float squared_error(std::span<const float> values, float scale) {
 }
 
 F8E4M3 block_scale(std::span<const float> values, float global, ScaleSearch search) {
-  constexpr int kOctave = 8;  // E4M3 has eight values from one power of two to the next
   float amax = 0;
   for (float v : values) amax = std::max(amax, std::fabs(v));
   F8E4M3 best = scale_for(amax, 6, global);
@@ -151,12 +107,65 @@ F8E4M3 block_scale(std::span<const float> values, float global, ScaleSearch sear
     consider(scale_for(amax, 4, global));
     return best;
   }
-  const int first = std::max(1, best.bits - kOctave), last = std::min(0x7e, best.bits + kOctave);
-  for (int bits = first; bits <= last; ++bits) consider(F8E4M3{static_cast<uint8_t>(bits)});
+  for_octaves(best.bits, [&](int bits) { consider(F8E4M3{static_cast<uint8_t>(bits)}); });
   return best;
 }
 
+// The quotient of the smallest magnitudes is 0, too: their codes are 0 under any scale.
+float positive(float quotient) { return quotient > 0 ? quotient : 1.0f; }
+
+// The functions of QuantCodec.
+void encode(const QuantScaling& s, std::span<const float> row, std::byte* codes, std::byte* scales) {
+  encode_nvfp4_row(row, s.global, reinterpret_cast<uint8_t*>(codes), reinterpret_cast<F8E4M3*>(scales), s.search);
+}
+
+void encode_with(const QuantScaling& s, std::span<const float> row, const std::byte* scales, std::byte* codes) {
+  for (size_t i = 0; i < row.size(); i += 2) {
+    const float scale = to_float(F8E4M3{static_cast<uint8_t>(scales[i / kNvfp4Block])}) * s.global;
+    codes[i / 2] = static_cast<std::byte>(e2m1_code(row[i] / scale) | e2m1_code(row[i + 1] / scale) << 4);
+  }
+}
+
+void decode_stored(const QuantScaling& s, const std::byte* codes, const std::byte* scales, std::span<float> row) {
+  const int64_t cols = std::ssize(row);
+  const Weight one{.rows = 1,
+                   .cols = cols,
+                   .spec = kNvfp4,
+                   .codes = View(codes, DType::u8, {1, cols / 2}),
+                   .scales = View(scales, DType::f8_e4m3, {1, cols / kNvfp4Block})};
+  decode(one, 0, 0, cols, row.data());
+  for (float& v : row) v *= s.global;
+}
+
+// As decode: the code times the scale is exact, and `global` rounds once.
+float rounded(const QuantScaling& s, float value, uint16_t scale) {
+  const float stored = to_float(F8E4M3{static_cast<uint8_t>(scale)});
+  return e2m1_value(e2m1_code(value / (stored * s.global))) * stored * s.global;
+}
+
+void candidates(const QuantScaling& s, std::span<const float> block, uint16_t first, const Candidate& body) {
+  if (s.search == ScaleSearch::four_over_six) return body(block_scale(block, s.global, s.search).bits);
+  for_octaves(first, [&](int bits) { body(static_cast<uint16_t>(bits)); });
+}
+
 }  // namespace
+
+QuantCodec nvfp4_quant_codec() {
+  return {.name = "nvfp4",
+          .block = kNvfp4Block,
+          .code_bytes = kNvfp4Block / 2,
+          .scale_bytes = 1,
+          .spec = kNvfp4,
+          .parts = {{.suffix = "", .dtype = DType::u8, .each = kNvfp4Block / 2},
+                    {.suffix = "_scale", .dtype = DType::f8_e4m3, .each = 1},
+                    {.suffix = "_scale_2", .dtype = DType::f32}},
+          .global = &nvfp4_global,
+          .encode = &encode,
+          .encode_with = &encode_with,
+          .decode = &decode_stored,
+          .rounded = &rounded,
+          .candidates = &candidates};
+}
 
 float e2m1_value(int code) { return code & 8 ? -kE2m1[code & 7] : kE2m1[code & 7]; }
 
@@ -168,30 +177,12 @@ int e2m1_code(float value) {
   return std::signbit(value) ? code | 8 : code;
 }
 
-void decode_row(const Weight& w, int64_t r, int64_t begin, int64_t n, float* values) {
-  decode_any(w, r, begin, n, values);
+void decode_nvfp4(const Weight& w, int64_t r, int64_t begin, int64_t n, float* values) {
+  decode(w, r, begin, n, values);
 }
-void decode_row(const Weight& w, int64_t r, int64_t begin, int64_t n, Bf16* values) {
-  if (w.spec.format == Format::bf16) {
-    std::memcpy(values, w.codes.as<Bf16>(r) + begin, static_cast<size_t>(n) * sizeof(Bf16));
-  } else {
-    decode_any(w, r, begin, n, values);
-  }
+void decode_nvfp4(const Weight& w, int64_t r, int64_t begin, int64_t n, Bf16* values) {
+  decode(w, r, begin, n, values);
 }
-
-std::vector<double> decode(const Weight& w) {
-  std::vector<float> row(static_cast<size_t>(w.cols));
-  std::vector<double> out;
-  out.reserve(static_cast<size_t>(w.rows * w.cols));
-  for (int64_t r = 0; r < w.rows; ++r) {
-    decode_row(w, r, 0, w.cols, row.data());
-    for (float v : row) out.push_back(static_cast<double>(v) * static_cast<double>(w.global));
-  }
-  return out;
-}
-
-// The quotient of the smallest magnitudes is 0, too: their codes are 0 under any scale.
-static float positive(float quotient) { return quotient > 0 ? quotient : 1.0f; }
 
 float nvfp4_global(float amax, ScaleSearch search) {
   return positive(amax / (6 * (search == ScaleSearch::four_over_six ? 256.0f : 448.0f)));
@@ -207,12 +198,6 @@ void encode_nvfp4_row(std::span<const float> values, float global, uint8_t* code
           static_cast<uint8_t>(e2m1_code(part[i] / scale) | e2m1_code(part[i + 1] / scale) << 4);
     }
   }
-}
-
-float fp8_global(float amax) { return positive(amax / 448); }
-
-void encode_fp8_row(std::span<const float> values, float global, F8E4M3* codes) {
-  for (size_t i = 0; i < values.size(); ++i) codes[i] = to_f8e4m3(values[i] / global);
 }
 
 }  // namespace braid

@@ -1,10 +1,10 @@
-#include "math/ggml_iq_blocks.h"
+#include "codec/ggml_iq_blocks.h"
 
 #include <bit>
 #include <cstring>
 
+#include "codec/ggml_grids.h"
 #include "core/dtype.h"
-#include "math/ggml_grids.h"
 
 namespace braid::ggml {
 namespace {

@@ -1,8 +1,8 @@
-// 16 rows of codes become units of math/codes_a8_kernel.h, for files compiled for AVX-512.
+// 16 rows of codes become units of codec/units.h, for files compiled for AVX-512.
 #pragma once
-#include "math/codes_a8_kernel.h"
-#include "math/codes_dot.h"
-#include "math/transpose-inl.h"
+#include "codec/codes.h"
+#include "codec/transpose-inl.h"
+#include "codec/units.h"
 
 namespace braid::codes {
 namespace {

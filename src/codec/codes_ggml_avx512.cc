@@ -7,8 +7,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "math/bf16_avx512-inl.h"
-#include "math/codes_few_avx512-inl.h"
+#include "codec/bf16_avx512-inl.h"
+#include "codec/codes_few_avx512-inl.h"
 
 // AVX-512 BF16 is only there for AsBf16ByInstruction, which is called only if the CPU has it.
 #define BRAID_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx512bf16,f16c")))

@@ -3,10 +3,10 @@
 // are rows of w and blocks are added in the order of strips, with the same bits. For 128 values of a row that is about
 // 13 instructions, against 72 bytes read.
 //   w  [16, depth] codes and scales, row-major (Columns)
-//   x  [rows, depth] INT8, in groups of a8::kGroup values with their scales and sums (math/codes_a8_kernel.h)
+//   x  [rows, depth] INT8, in groups of a8::kGroup values with their scales and sums (codec/units.h)
 //   y  [rows, 16] F32
 #pragma once
-#include "math/codes_columns-inl.h"
+#include "codec/codes_columns-inl.h"
 
 namespace braid::codes {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "math/codes_dot.h"
+#include "codec/codes.h"
 
 #define BRAID_DOT __attribute__((target("avx2,fma,f16c")))
 #define BRAID_READ __attribute__((target("avx2,fma,f16c"), always_inline))

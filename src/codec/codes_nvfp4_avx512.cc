@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "math/codes_few_avx512-inl.h"
+#include "codec/codes_few_avx512-inl.h"
 
 #define BRAID_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")))
 

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <type_traits>
 
-#include "math/codes_columns_avx2-inl.h"
-#include "math/codes_dot.h"
-#include "math/codes_pack_avx2-inl.h"
-#include "math/codes_types_avx2-inl.h"
+#include "codec/codes.h"
+#include "codec/codes_columns_avx2-inl.h"
+#include "codec/codes_pack_avx2-inl.h"
+#include "codec/codes_types_avx2-inl.h"
 
 namespace braid::codes {
 namespace {

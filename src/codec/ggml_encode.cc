@@ -1,4 +1,4 @@
-#include "math/ggml_encode.h"
+#include "codec/ggml_encode.h"
 
 #include <algorithm>
 #include <array>

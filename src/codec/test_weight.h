@@ -4,9 +4,10 @@
 #include <cmath>
 #include <vector>
 
+#include "codec/fp8.h"
+#include "codec/ggml_encode.h"
+#include "codec/nvfp4.h"
 #include "core/op_sweep.h"
-#include "math/blocks.h"
-#include "math/ggml_encode.h"
 
 namespace braid {
 
