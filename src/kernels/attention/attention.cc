@@ -260,6 +260,29 @@ void fwd_packed(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace
   attention_fwd_blocks(&kernel, ctx, op, workspace);
 }
 
+int64_t bwd_workspace(const AttentionBwd& op, int threads) { return attention_bwd_workspace(nullptr, op, threads); }
+void bwd_hwy(Ctx& ctx, const AttentionBwd& op, std::span<std::byte> workspace) {
+  attention_bwd_blocks(nullptr, ctx, op, workspace);
+}
+
+template <packed::Class kClass>
+const char* bwd_packed_supports(const AttentionBwd& op) {
+  if (op.q.dtype != DType::bf16 || op.k.dtype != DType::bf16 || op.v.dtype != DType::bf16)
+    return "queries, keys or values are not BF16";
+  if (const char* reason = packed::refusal(kClass)) return reason;
+  return bwd_supports(op);
+}
+template <packed::Class kClass>
+int64_t bwd_packed_workspace(const AttentionBwd& op, int threads) {
+  const packed::Kernel kernel = packed::block_kernel_of(kClass);
+  return attention_bwd_workspace(&kernel, op, threads);
+}
+template <packed::Class kClass>
+void bwd_packed(Ctx& ctx, const AttentionBwd& op, std::span<std::byte> workspace) {
+  const packed::Kernel kernel = packed::block_kernel_of(kClass);
+  attention_bwd_blocks(&kernel, ctx, op, workspace);
+}
+
 }  // namespace
 
 AttentionKeys keys_of(const SeqMap& seqs, const SeqMap* keys, size_t i) {
@@ -389,11 +412,17 @@ std::span<const Row<AttentionFwd>> AttentionFwd::rows() {
 
 std::span<const Row<AttentionBwd>> AttentionBwd::rows() {
   static constexpr Row<AttentionBwd> kRows[] = {
-      {.name = "hwy",
-       .numerics = "f32",
-       .supports = &bwd_supports,
-       .workspace = &attention_bwd_hwy_workspace,
-       .run = &attention_bwd_hwy},
+      {.name = "tile",
+       .numerics = "bf16_tile_chain",
+       .supports = &bwd_packed_supports<packed::Class::bf16_tile>,
+       .workspace = &bwd_packed_workspace<packed::Class::bf16_tile>,
+       .run = &bwd_packed<packed::Class::bf16_tile>},
+      {.name = "dot",
+       .numerics = "bf16_dot_chain",
+       .supports = &bwd_packed_supports<packed::Class::bf16_dot>,
+       .workspace = &bwd_packed_workspace<packed::Class::bf16_dot>,
+       .run = &bwd_packed<packed::Class::bf16_dot>},
+      {.name = "hwy", .numerics = "f32", .supports = &bwd_supports, .workspace = &bwd_workspace, .run = &bwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;

@@ -28,8 +28,10 @@ int64_t attention_fwd_workspace(const packed::Kernel* tiles, const AttentionFwd&
 void attention_fwd_blocks(const packed::Kernel* tiles, Ctx& ctx, const AttentionFwd& op,
                           std::span<std::byte> workspace);
 
-int64_t attention_bwd_hwy_workspace(const AttentionBwd& op, int threads);
-void attention_bwd_hwy(Ctx& ctx, const AttentionBwd& op, std::span<std::byte> workspace);
+// The same choice in backward: queries, keys, values, dy, probabilities and ds are rounded.
+int64_t attention_bwd_workspace(const packed::Kernel* tiles, const AttentionBwd& op, int threads);
+void attention_bwd_blocks(const packed::Kernel* tiles, Ctx& ctx, const AttentionBwd& op,
+                          std::span<std::byte> workspace);
 
 // One task: `tokens` tokens of a sequence with all query heads that share one KV head. Row r of its arrays is token
 // r / ratio, head r % ratio.
@@ -72,13 +74,19 @@ struct AttentionScratch {
 
 // One thread's memory in backward, in floats. Rows of channels are `pad` apart and zero beyond P.
 struct AttentionBwdScratch {
-  float *q = nullptr, *dy = nullptr, *dq = nullptr;        // [rows, pad]; q is scaled
+  float *q = nullptr, *dy = nullptr, *dq = nullptr;        // [rows, pad]; q is scaled but for tiles
   float *p = nullptr, *ds = nullptr;                       // [rows, kBlock]
   float *lse = nullptr, *delta = nullptr;                  // [rows]; delta = dy . y
+  float *dk = nullptr, *dv = nullptr;                      // [tokens of a sequence, pad]
   float *keys_across = nullptr, *values_across = nullptr;  // [P, kBlock]
   float* keys = nullptr;                                   // [kBlock, pad]
-  float *dk = nullptr, *dv = nullptr;                      // [tokens of a sequence, pad]
   int64_t pad = 0;
+
+  const packed::Kernel* tiles = nullptr;  // null: register tiles; else the last three are not used, but what follows
+  std::byte *q_rows = nullptr, *dy_rows = nullptr;  // [rows, P]
+  std::byte *q_cols = nullptr, *dy_cols = nullptr;  // the same transposed, from row `cols_from` on
+  std::byte *scores = nullptr, *panel = nullptr;    // p or ds as rows; keys or values
+  int64_t cols_from = -1;
 };
 
 // The absolute grid of keys. A block is one step of the running softmax: 64 keys of 128 channels fill half of an L2 way

@@ -449,7 +449,7 @@ TEST(Attention, SequencesMayReadOtherKeys) {
     Ctx ctx{.arena = arena, .threads = 2};
     sweep(across.forward(), shapes.io == DType::bf16 ? 2e-2 : 2e-5, kOnTiles);
     run(ctx, across.forward());
-    sweep(across.backward(), shapes.io == DType::bf16 ? 1e-4 : 4e-5);
+    sweep(across.backward(), shapes.io == DType::bf16 ? 1e-4 : 4e-5, kOnTiles);
   }
 }
 
@@ -523,7 +523,7 @@ TEST(AttentionBwd, EveryRowAgreesWithTheReference) {
   for (const Shapes& shapes : kPacked) {
     // Longer than a tile of 128 rows, whatever the number of heads in it.
     Packed batch(shapes, shapes.heads > 4 ? std::vector<int64_t>{40, 1, 70} : std::vector<int64_t>{70, 1, 5, 130, 64});
-    sweep(batch.backward(), shapes.io == DType::bf16 ? 1e-4 : 4e-5);
+    sweep(batch.backward(), shapes.io == DType::bf16 ? 1e-4 : 4e-5, kOnTiles);
   }
 }
 
@@ -551,7 +551,46 @@ TEST(AttentionBwd, WritesItsSlicesOnly) {
   op.dq = dq.mut();
   op.dk = dk.mut();
   op.dv = dv.mut();
-  sweep(op, 2e-2);
+  sweep(op, 2e-2, kOnTiles);
+}
+
+// The root mean square of the difference over that of the reference.
+double error_of_rms(const View& got, const View& want) {
+  double error = 0, square = 0;
+  for (int64_t i = 0; i < got.count(); ++i) {
+    error += std::pow(element(got, i) - element(want, i), 2);
+    square += std::pow(element(want, i), 2);
+  }
+  return std::sqrt(error / square);
+}
+
+// On what tiles do, in software, and on dots: near the reference, with any team, and from any bytes in the workspace.
+TEST(AttentionBwd, OnPackedBlocks) {
+  for (const packed::Kernel& kernel : block_kernels()) {
+    for (const Shapes& shapes : kPacked) {
+      if (shapes.io == DType::f32) continue;
+      Packed batch(shapes,
+                   shapes.heads > 4 ? std::vector<int64_t>{40, 1, 70} : std::vector<int64_t>{70, 1, 5, 130, 64});
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      run_row(ctx, batch.backward(), AttentionBwd::rows().back());
+      const TestTensor want = batch.dfused();
+      std::vector<std::byte> bits;
+      for (const int threads : {1, 3}) {
+        fill(batch.dfused().mut(), NAN);
+        ctx.threads = threads;
+        const AttentionBwd op = batch.backward();
+        std::vector<std::byte> memory(static_cast<size_t>(attention_bwd_workspace(&kernel, op, threads)),
+                                      std::byte{0xff});
+        attention_bwd_blocks(&kernel, ctx, op, memory);
+        EXPECT_LE(distance(batch.dfused().view(), want.view()), kOnTiles) << "P " << shapes.width << " " << threads;
+        EXPECT_LE(error_of_rms(batch.dfused().view(), want.view()), 5e-3) << "P " << shapes.width << " " << threads;
+        EXPECT_GT(distance(batch.dfused().view(), want.view()), 1e-6) << "is this the right class?";
+        if (threads == 1) bits = batch.dfused().bytes;
+        EXPECT_EQ(batch.dfused().bytes, bits) << "P " << shapes.width;
+      }
+    }
+  }
 }
 
 // A batch cut between its sequences: the same bits, with any team.
