@@ -603,6 +603,7 @@ class Train(TrainCase):
     def test_dry_run_writes_nothing(self):
         done = self.trained("--dry-run")
         self.assertIn("FLOP", done.stdout)
+        self.assertRegex(done.stdout, r"a step +rows: 2, tokens of each: 8, parts: 1\n")
         self.assertFalse(self.out.exists())
 
 
