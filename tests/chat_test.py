@@ -267,7 +267,7 @@ class AtATerminal(Case):
     def test_a_full_context_is_reported(self):
         chat = self.chat(self.endless(), "-c", "40", "--think", "off")
         self.assertIn("(as asked for)", self.greeting)
-        self.assertIn("the context of 40 tokens is full: /reset", chat.say("Who are you?"))
+        self.assertIn("the context of 40 tokens is full: /reset forgets, --context-shift at the start drops the oldest turns", chat.say("Who are you?"))
         self.assertRegex(chat.say("one two three four five six seven eight nine ten eleven"),
                          r"\[context\] the conversation is too long; got \d+ tokens; expected fewer than 40")
         self.assertEqual(len(chat.messages()), 2)

@@ -22,7 +22,7 @@ class DiskFull(TrainCase):
         self.disk = SmallDisk(mount, 64 << 20, 400)
         self.addCleanup(self.disk.close)
         self.out = self.disk.path / "out"
-        self.trained("checkpoint.every=1", "checkpoint.keep=9", "log.jsonl=log.jsonl")
+        self.trained("checkpoint.every=1", "checkpoint.keep=9", f"log.jsonl={self.out}/log.jsonl")
         self.before = files_of(self.out)
 
     def size(self, name):
@@ -41,7 +41,7 @@ class DiskFull(TrainCase):
     def resumes(self, steps):
         """With free space again; must end bit-identical to a run on another disk."""
         self.disk.free()
-        self.trained(f"steps={steps}", "checkpoint.every=1", "log.jsonl=log.jsonl", "--resume", "auto")
+        self.trained(f"steps={steps}", "checkpoint.every=1", f"log.jsonl={self.out}/log.jsonl", "--resume", "auto")
         out, self.out = self.out, self.whole
         self.trained(f"steps={steps}", "checkpoint.every=1")
         self.assertEqual(state_of(out, steps), state_of(self.whole, steps))
@@ -69,7 +69,7 @@ class DiskFull(TrainCase):
         # Room for the files of a checkpoint and not one more.
         written = 1 + sum(1 for _ in (self.out / "checkpoints" / "step-00000002").rglob("*"))
         self.disk.fill(files_left=written)
-        self.full("steps=3", "checkpoint.every=1", "log.jsonl=log.jsonl", says="cannot be published")
+        self.full("steps=3", "checkpoint.every=1", f"log.jsonl={self.out}/log.jsonl", says="cannot be published")
         self.assertEqual(checkpoints(self.out), [1, 2, 3])
         for name in ("model.safetensors", "config.json"):
             self.assertEqual((self.out / name).read_bytes(), self.before[name])
@@ -78,14 +78,14 @@ class DiskFull(TrainCase):
     def test_at_the_log(self):
         # Both logs are rewritten, each into its own first page; one more page holds some dozen lines.
         self.disk.fill(bytes_left=4096)
-        done = self.full("steps=90", "log.jsonl=log.jsonl", says="log.jsonl")
+        done = self.full("steps=90", f"log.jsonl={self.out}/log.jsonl", says="log.jsonl")
         self.assertGreater(printed_steps(done.stdout)[-1], 3)
         self.assertEqual(checkpoints(self.out), [1, 2])
         self.resumes(4)
 
     def test_at_a_log_that_cannot_be_rewritten(self):
         self.disk.fill(bytes_left=0)
-        done = self.full("steps=4", "log.jsonl=log.jsonl", says="loss.csv")
+        done = self.full("steps=4", f"log.jsonl={self.out}/log.jsonl", says="loss.csv")
         self.assertEqual(printed_steps(done.stdout), [])
         self.assertEqual(files_of(self.out), self.before)
         self.resumes(4)

@@ -235,8 +235,14 @@ class Graphs(GraphCase):
         self.assertEqual((plan["graphs"], plan["nodes"], plan["classes"]), (60, made["nodes"], 2))
         self.assertIn("60 graphs, together", self.run_ok(*words))
         self.assertTrue(0 <= self.held_out("out")["held_out_accuracy"] <= 1)
-        self.refused("has no tensor batch", "train", "recipe.toml", 'graph.task="graph"', "out=other",
-                     f"graph.path={self.blocks('nodes.safetensors')}")
+        self.refused('is one graph: it has no tensor batch; try graph.task = "node", or "edge"', "train", "recipe.toml", 'graph.task="graph"',
+                     "out=other", f"graph.path={self.blocks('nodes.safetensors')}")
+        self.refused('has a class for each of its graphs, none for nodes; try graph.task = "graph"', "train", "recipe.toml", "out=other")
+        self.assertNotIn("memory_needed", plan)
+        self.assertEqual(plan["memory"], {"weights, gradients and moments": 16 * plan["parameters"]})
+        config = self.folder / "out" / "config.json"
+        config.write_text(config.read_text().replace('"gin"', '"gim"'))
+        self.refused("config.json] names an unknown kind of graph network; got gim; expected gcn, sage, gin, gat, edgeconv, monet", "eval", "out")
         self.refused("parallel.grid", *words, "out=other", "--ranks", "2", 'parallel.grid="2,1,1"')
 
     def test_edges_of_one_and_of_two_types_of_nodes(self):
@@ -250,6 +256,7 @@ class Graphs(GraphCase):
         self.run_ok("data", "graph", "bipartite", "-o", "graph.safetensors", "--nodes", "90", "--items", "40", "--degree", "4", "--force")
         self.assertIn("from 90 nodes of another type", self.run_ok(*words, "out=two", "graph.model=sage"))
         self.refused("two types of nodes; got gcn", *words, "out=other")
+        self.refused('has nodes of two types, with edges to predict; try graph.task = "edge"', "train", "recipe.toml", "out=other")
 
     def blocks(self, name):
         self.run_ok("data", "graph", "blocks", "-o", name, "--nodes", "200")
@@ -260,6 +267,13 @@ class Graphs(GraphCase):
         text = self.run_ok("train", "recipe.toml", "--dry-run")
         self.assertRegex(text, r"a step: [\d.]+ million operations")
         self.assertRegex(text, r"fuse \(messages of edges stay in registers\): without it [\d.]+ times the operations, [\d.]+ the bytes")
+        plan = json.loads(self.run_ok("train", "recipe.toml", "--dry-run", "--json"))
+        memory = plan["memory"]
+        self.assertEqual(memory["weights, gradients and moments"], 16 * plan["parameters"])
+        self.assertGreater(memory["passes of a step"], 4 * plan["nodes"] * plan["features"])
+        self.assertAlmostEqual(memory["passes of a step"] / 1e6, float(re.search(r"([\d.]+) MB of memory", text)[1]), delta=0.051)
+        self.assertEqual(plan["memory_needed"], sum(memory.values()))
+        self.assertGreater(plan["memory_available"], plan["memory_needed"])
         off = 'graph.rewrites_off=["fuse","postpone"]'
         self.assertIn("fuse is off", self.run_ok("train", "recipe.toml", off, "--dry-run"))
         self.run_ok("train", "recipe.toml")
@@ -388,7 +402,9 @@ class Grids(GraphCase):
         self.refused("no grid fits", "plan", "graph", "ogbn-papers100m", "--ranks", "4")
         self.refused("[plan graph] no graph; expected GRAPH, or --nodes, --edges, --features and --classes; try braid plan graph ogbn-products", "plan", "graph")
         self.refused("does not say how many edges there are; try --edges N", "plan", "graph", "--nodes", "9")
-        self.refused("[nowhere.safetensors] cannot open the file", "plan", "graph", "nowhere.safetensors")
+        for name in ("nowhere.safetensors", "redit"):
+            self.refused(f"[plan graph] no such file or published graph; got {name}; expected a file, or reddit, ", "plan", "graph", name)
+        self.refused("[.] ", "plan", "graph", ".")
         self.refused("make no grid", "plan", "graph", "--nodes", "3", "--edges", "2", "--features", "2", "--classes", "2", "--hidden", "2", "--ranks", "64")
 
     def test_scaling(self):

@@ -57,6 +57,25 @@ class Train(TrainCase):
         self.refused(says="--resume auto")
         self.trained("--resume", "auto")
 
+    def test_a_checkpoint_that_is_not_complete_is_named(self):
+        self.trained("checkpoint.every=1", "checkpoint.keep=3")
+        last, first = (self.out / "checkpoints" / f"step-0000000{step}" for step in (2, 1))
+        (last / "DONE").unlink()
+        self.assertRefused(self.train("--resume", last, "--force"), f"[{last}] is not a complete checkpoint; expected a folder with the file DONE")
+        said = f"{last} is incomplete, without its file DONE: passed over\n"
+        done = self.trained("--resume", "auto", "checkpoint.every=1")
+        self.assertEqual((done.stderr, printed_steps(done.stdout)), (said, [2]))
+        self.assertEqual(self.trained("--resume", "auto").stderr, "")  # the run wrote it again
+        for path in (first, last):
+            (path / "DONE").unlink()
+        for words in ((), ("--resume", "auto")):
+            self.refused(*words, says=f"[{last}] is incomplete, and no other checkpoint is there; expected a folder with the file DONE")
+        for path in self.out.glob("*.*"):  # the model was never published
+            path.unlink()
+        done = self.trained("--resume", "auto")
+        self.assertEqual((done.stderr, printed_steps(done.stdout)), (said.replace(str(last), str(first)) + said, [1, 2]))
+        self.assertIn("has no complete checkpoint: starts at step 1\n", done.stdout)
+
     def test_nothing_but_a_run_is_written_over(self):
         model = self.root / "model"
         shutil.copytree(HYBRID, model)
@@ -76,14 +95,23 @@ class Train(TrainCase):
     def test_a_log_makes_no_folder_outside_of_out(self):
         self.refused(f"log.jsonl={self.root / 'none' / 'x'}", says="there is no such folder")
         self.assertFalse((self.root / "none").exists() or self.out.exists())
-        log = self.root / "log.jsonl"
-        for place in (log, "logs/log.jsonl"):
-            self.out = self.root / f"out{len(str(place))}"
-            self.trained(f"log.jsonl={place}")
-            self.assertEqual(len((self.out / place).read_text().splitlines()), 2)
+        for self.out, place in ((self.root / "one", "log.jsonl"), (self.root / "two", "two/logs/log.jsonl")):
+            self.trained(f"log.jsonl={self.root / place}")
+            self.assertEqual(len((self.root / place).read_text().splitlines()), 2)
+
+    def test_a_log_of_the_command_line_lies_in_the_working_folder(self):
+        """As every path there; that of the file is a name in `out`."""
+        (self.root / "logs.toml").write_text((self.root / "r.toml").read_text() + '[log]\njsonl = "logs/of-file.jsonl"\n')
+        (self.root / "here").mkdir()
+        for words, log in ((("log.jsonl=named.jsonl", "log.tensorboard=events"), "here/named.jsonl"), ((), "here/out/logs/of-file.jsonl"),
+                           (("log.jsonl=out/inside/named.jsonl",), "here/out/inside/named.jsonl")):
+            shutil.rmtree(self.root / "here" / "out", ignore_errors=True)
+            self.assertEqual(braid("train", "../logs.toml", "out=out", *words, cwd=self.root / "here").returncode, 0)
+            self.assertEqual(len((self.root / log).read_text().splitlines()), 2, words)
+        self.assertTrue(list((self.root / "here" / "events").iterdir()))
 
     def test_a_run_that_saved_nothing_begins_again(self):
-        words = "init=", f"config={HYBRID / 'config.json'}", "log.jsonl=logs/log.jsonl", "log.tensorboard=events", "steps=1"
+        words = "init=", f"config={HYBRID / 'config.json'}", f"log.jsonl={self.out}/logs/log.jsonl", f"log.tensorboard={self.out}/events", "steps=1"
         self.trained(*words)
         for path in ((self.out / "checkpoints").iterdir(), self.out.glob("*.json"), self.out.glob("*.safetensors")):
             for each in list(path):
@@ -112,9 +140,23 @@ class Train(TrainCase):
         # So many rows that what does not grow with them is negligible.
         plan = json.loads(self.trained("--dry-run", "--json", "batch=256", "length=64").stdout)
         rows = 256 * (1 + 2 * plan["memory_available"] // plan["memory_needed"])
-        for batch, length in ((rows, 64), (2**20, 4096)):
-            self.refused(f"batch={batch}", f"length={length}", says='try memory.recompute = "full"')
+        for size in ((f"batch={rows}", "length=64"), (f"batch={rows}", "length=4096")):
+            needed = json.loads(self.trained("--dry-run", "--json", *size).stdout)["memory_needed"]
+            error = self.train(*size).stderr
+            self.assertIn('try memory.recompute = "full"', error)
             self.assertFalse(self.out.exists())
+            named = re.findall(r"([\d.]+) GiB for", error)
+            self.assertEqual(len(named), 2, error)
+            self.assertAlmostEqual(sum(map(float, named)), needed / 2**30, delta=0.11)
+
+    def test_a_step_that_cannot_be_planned_says_what_it_takes_at_least(self):
+        for more in ((), ("--dry-run",)):
+            for size in (("batch=1048576", "length=4096"), ("batch=1048576", "length=4194304")):
+                error = self.train(*size, *more).stderr
+                self.assertIn("[memory] the run does not fit", error)
+                self.assertIn("try a larger accumulate, or a smaller batch or length", error)
+                free, least = re.search(r"got ([\d.]+) GiB free; expected more than ([\d.]+) GiB for the passes of a step", error).groups()
+                self.assertGreater(float(least), float(free))
 
     def test_nothing_is_offloaded_from_a_cpu(self):
         for what in ("optimizer", "activations", "all"):
@@ -254,6 +296,19 @@ class Train(TrainCase):
         newest = self.out / "checkpoints" / "step-00000005"
         self.out = self.root / "deeper" / "another"
         self.assertEqual(steps("mine/r.toml", "steps=6", "--resume", newest, folder=moved), [6])
+
+    def test_data_or_out_may_be_moved_alone(self):
+        text = self.root / "text.txt"
+        text.write_text("What is 17 + 25? It is 42.\n" * 200)
+        words = f"init={CHAT}", "data.kind=text", "length=16", "batch=2"
+        self.trained(*words, f"data.path={text}")
+        (self.root / "elsewhere" / "deeper").mkdir(parents=True)
+        moved = shutil.move(text, self.root / "elsewhere" / "renamed.txt")
+        self.assertEqual(printed_steps(self.trained(*words, f"data.path={moved}", "steps=3", "--resume", "auto").stdout), [3])
+        self.out = shutil.move(self.out, self.root / "elsewhere" / "deeper" / "out")
+        self.assertEqual(printed_steps(self.trained(*words, f"data.path={moved}", "steps=4", "--resume", "auto").stdout), [4])
+        moved.write_text("What is 17 + 25? It is 43.\n" * 200)
+        self.refused(*words, f"data.path={moved}", "steps=5", "--resume", "auto", says="does not match the recipe: ")
 
     def test_words_that_do_nothing_are_named(self):
         self.assertIn("schedule.warmup = 5 is more than steps = 2", self.trained("schedule.warmup=5", "loss.aux=0.1").stderr)
@@ -469,7 +524,7 @@ class Train(TrainCase):
     def test_a_second_interrupt_does_not_wait_for_the_step(self):
         self.trained("checkpoint.every=1")
         before = files_of(self.out / "checkpoints")
-        slow = "steps=100", "length=256", "batch=64", "log.jsonl=slow.jsonl"  # a step takes longer than the signals
+        slow = "steps=100", "length=256", "batch=64", f"log.jsonl={self.out}/slow.jsonl"  # a step takes longer than the signals
         line = self.line(*slow, "--resume", "auto", "--force")
         with start(*line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
             while not (self.out / "slow.jsonl").exists() and child.poll() is None:  # made just before the first step
@@ -548,6 +603,7 @@ class Train(TrainCase):
     def test_dry_run_writes_nothing(self):
         done = self.trained("--dry-run")
         self.assertIn("FLOP", done.stdout)
+        self.assertRegex(done.stdout, r"a step +rows: 2, tokens of each: 8, parts: 1\n")
         self.assertFalse(self.out.exists())
 
 

@@ -165,11 +165,10 @@ std::string bits_table(const BitsChoice& choice) {
                fmt::format("{:.2f}", 8 * static_cast<double>(cost.bytes) / static_cast<double>(group.values)),
                fmt::format("{:.2g}", cost.kl), all});
   }
-  return table.plain() + fmt::format("\nsum of KL {:.4g}, {}; each measured alone, to the nearest, on {} samples\n",
-                                     choice.kl,
+  return table.plain() + fmt::format("\nsum of KL {:.4g}, {}; each measured alone, to the nearest, on {}\n", choice.kl,
                                      choice.bound == choice.kl ? "proven to be the least"
                                                                : fmt::format("at least {:.4g}", choice.bound),
-                                     choice.samples);
+                                     report::counted(choice.samples, "sample"));
 }
 
 nlohmann::ordered_json bits_json(const BitsChoice& choice) {

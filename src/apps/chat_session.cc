@@ -167,7 +167,8 @@ void Chat::report(const engine::Answer& a) {
   if (std::ssize(a.generated.ids) == generate_.tokens_max)
     return printer_.note(fmt::format("stopped after {} (-n)", report::counted(generate_.tokens_max, "token")));
   printer_.note(fmt::format("the context of {} tokens is full: {}{}", context,
-                            context_shift_ ? "the next message drops the oldest turns" : "/reset forgets",
+                            context_shift_ ? "the next message drops the oldest turns"
+                                           : "/reset forgets, --context-shift at the start drops the oldest turns",
                             model_.runner().context_may_grow() ? ", -c N makes it larger" : ""));
 }
 

@@ -13,6 +13,7 @@
 #include "data/read_text.h"
 #include "io/model_path.h"
 #include "report/progress.h"
+#include "report/units.h"
 #include "sys/error.h"
 #include "text/gguf_vocabulary.h"
 #include "train/origin.h"
@@ -133,8 +134,8 @@ int data_show(const DataShowArgs& o) {
     return 0;
   }
   for (const std::string& note : loader.notes()) fmt::print("{}\n", note);
-  fmt::print("row {}: {} sequences, {} tokens in, {} targets\n", o.row, row.seqs.seqs.size(), row.ids.size(),
-             row.trained);
+  fmt::print("row {}: {}, {} in, {}\n", o.row, report::counted(std::ssize(row.seqs.seqs), "sequence"),
+             report::counted(std::ssize(row.ids), "token"), report::counted(row.trained, "target"));
   if (const auto floor = loader.entropy_floor()) fmt::print("no model goes below {:.6f} nats a target\n", *floor);
   for (size_t i = 0; i < row.seqs.seqs.size(); ++i) {
     fmt::print("--- sequence {}\n", i);

@@ -11,6 +11,7 @@
 #include "data/read_text.h"
 #include "io/token_file.h"
 #include "report/progress.h"
+#include "report/units.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
 
@@ -56,7 +57,8 @@ int data_tokenize(const DataTokenizeArgs& o) {
   writer.finish();
   progress.wipe();
   print_result(o.json, {{"prefix", o.out}, {"tokens", writer.tokens()}, {"documents", writer.documents()}},
-               fmt::format("{}: {} tokens in {} documents{}", printable(o.out), writer.tokens(), writer.documents(),
+               fmt::format("{}: {} in {}{}", printable(o.out), report::counted(writer.tokens(), "token"),
+                           report::counted(writer.documents(), "document"),
                            language.end_of_text ? "" : ", without end-of-text tokens"));
   return 0;
 }

@@ -16,6 +16,7 @@
 #include "eval/perplexity.h"
 #include "io/ordered_json.h"
 #include "report/progress.h"
+#include "report/units.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "sys/read.h"
@@ -87,9 +88,8 @@ void print(const EvalArgs& o, const eval::Perplexity& p, int64_t bytes, int64_t 
                                       {"stride", o.stride}};
     return fmt::print("{}\n", io::dumped(j));
   }
-  fmt::print(
-      "perplexity     {:.4f} +- {:.4f}\nbits per byte  {:.4f}\nscored         {} tokens, {} bytes, {} windows of {}\n",
-      p.value(), p.error(), bits, p.tokens, bytes, windows, o.model.context);
+  fmt::print("perplexity     {:.4f} +- {:.4f}\nbits per byte  {:.4f}\nscored         {} tokens, {} bytes, {} of {}\n",
+             p.value(), p.error(), bits, p.tokens, bytes, report::counted(windows, "window"), o.model.context);
 }
 
 void print(const EvalArgs& o, const eval::Divergence& d) {

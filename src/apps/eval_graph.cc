@@ -169,7 +169,13 @@ bool holds_graph_network(const fs::path& folder) {
     const auto value = json.get({key});
     return value && value->is_string();
   };
-  return is_text("model") && is_text("task") && gnn::kind_of(json.need({"model"}).as_string());
+  if (!is_text("model") || !is_text("task")) return false;
+  const std::string model = json.need({"model"}).as_string();
+  if (!gnn::kind_of(model) && json.get({"classes"}))
+    fail(printable(config.string()), {.what = "names an unknown kind of graph network",
+                                      .got = printable(model),
+                                      .expected = fmt::format("{}", fmt::join(gnn::kind_names(), ", "))});
+  return gnn::kind_of(model).has_value();
 }
 
 bool evals_graph(const std::string& model, const Cli& cli) {

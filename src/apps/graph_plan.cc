@@ -7,11 +7,29 @@
 #include <optional>
 
 #include "io/ordered_json.h"
+#include "sys/memory.h"
 #include "train/graph_tasks.h"
 #include "train/grid_nodes.h"
 #include "train/origin.h"
 
 namespace braid::apps {
+
+namespace {
+
+// Bytes by kind, as of language models. Of the passes only those over one whole graph, on one rank, are counted.
+void add_memory(const train::Recipe& recipe, train::Objective& objective, nlohmann::ordered_json& j) {
+  const auto state = train::state_bytes(recipe, static_cast<double>(objective.masters().trained())).sum();
+  j["memory"] = {{"weights, gradients and moments", static_cast<int64_t>(state)}};
+  auto* nodes = dynamic_cast<train::Nodes*>(&objective);
+  const auto step = nodes && recipe.parallel.grid.empty() ? nodes->step() : std::nullopt;
+  if (step) {
+    j["memory"]["passes of a step"] = step->memory;
+    j["memory_needed"] = static_cast<int64_t>(state) + step->memory;
+  }
+  j["memory_available"] = sys::memory_available();
+}
+
+}  // namespace
 
 void print_graph_plan(const train::Recipe& recipe, bool json) {
   const std::unique_ptr<train::Objective> objective = train::graph_objective(recipe);
@@ -21,6 +39,7 @@ void print_graph_plan(const train::Recipe& recipe, bool json) {
   if (json) {
     nlohmann::ordered_json j = {{"parameters", objective->masters().trained()}};
     for (const train::GraphSize& size : train::sizes_of(*objective)) j[size.name] = size.value;
+    add_memory(recipe, *objective, j);
     if (balance) {
       j["imbalance"] = balance->permuted;
       j["imbalance_of_file"] = balance->in_order;

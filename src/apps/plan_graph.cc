@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -46,6 +47,12 @@ constexpr std::pair<const char*, double GraphCost::*> kSeconds[] = {{"aggregatio
 
 std::string size_text(double bytes) { return report::bytes(static_cast<int64_t>(bytes)); }
 
+std::vector<std::string> names_of(std::span<const layout::PublishedGraph> graphs) {
+  std::vector<std::string> names;
+  for (const auto& g : graphs) names.emplace_back(g.name);
+  return names;
+}
+
 // Of a file, of a published graph, or of the options alone.
 layout::GraphTask graph_task(const GraphPlanArgs& o) {
   layout::GraphTask task = o.task;
@@ -64,6 +71,10 @@ layout::GraphTask graph_task(const GraphPlanArgs& o) {
   if (known != published.end()) {
     of = known->task;
   } else if (!o.graph.empty()) {
+    if (!std::filesystem::exists(o.graph))
+      fail("plan graph", {.what = "no such file or published graph",
+                          .got = printable(o.graph),
+                          .expected = fmt::format("a file, or {}", fmt::join(names_of(published), ", "))});
     const graph::GraphNumbers read = graph::read_numbers(o.graph);
     of.nodes = read.nodes, of.edges = read.edges, of.features = read.features, of.classes = read.classes;
   }

@@ -54,8 +54,8 @@ void print_table(const QuantizeArgs& o, const models::QuantReport& report) {
   for (const std::string& note : report.notes) fmt::print("note: {}\n", note);
   if (o.bits > 0) fmt::print("\n{}", bits_table(o.choice));
   if (o.samples > 0)
-    fmt::print("\n{}\n{} samples, layer by layer over quantised layers; output errors are those on them\n",
-               outputs_table(o.method), o.samples);
+    fmt::print("\n{}\n{}, layer by layer over quantised layers; output errors are those on them\n",
+               outputs_table(o.method), report::counted(o.samples, "sample"));
   print_some("rounded to nearest, too few inputs", o.method.few);
 }
 

@@ -109,10 +109,12 @@ int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Obje
   std::signal(SIGPIPE, SIG_IGN);
   std::FILE* const words = o.json ? stderr : stdout;
   tell(words);
+  for (const fs::path& path : o.resume == "auto" ? train::list_incomplete(recipe.out) : std::vector<fs::path>{})
+    fmt::print(stderr, "{} is incomplete, without its file DONE: passed over\n", printable(path.string()));
   if (!from.empty())
     fmt::print(words, "resumes from step {}, {}\n", trainer.progress().step, printable(from));
   else if (o.resume == "auto")
-    fmt::print(words, "{} has no checkpoint: starts at step 1\n", printable(recipe.out));
+    fmt::print(words, "{} has no complete checkpoint: starts at step 1\n", printable(recipe.out));
   if (const int64_t window = recipe.spike.window; recipe.steps > window)
     fmt::print(words, "in brackets behind a loss, from step {} on: its deviations from the mean of the {} before\n",
                window + 1, window);

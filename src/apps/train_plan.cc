@@ -225,7 +225,7 @@ void print_text(const train::Recipe& recipe, const Plan& plan, const Forecast& f
   fmt::print("{}\n", table.plain());
   fmt::print("parameters       {}, {} active, {} trained\n", report::count(plan.parameters), report::count(plan.active),
              report::count(plan.trained));
-  fmt::print("a step           {} rows of {} tokens in {} parts\n", plan.rows, plan.length, recipe.accumulate);
+  fmt::print("a step           rows: {}, tokens of each: {}, parts: {}\n", plan.rows, plan.length, recipe.accumulate);
   fmt::print("a token          {}FLOP counted, {:.1f}% of them for the second time; {}FLOP by formula\n",
              report::count(plan.per_token()), 100 * plan.step.flops_again / plan.step.flops,
              report::count(plan.formula));

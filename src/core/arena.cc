@@ -8,6 +8,8 @@
 
 #include "core/arena_plan.h"
 #include "sys/check.h"
+#include "sys/error.h"
+#include "sys/memory.h"
 
 namespace braid {
 namespace {
@@ -25,8 +27,17 @@ Arena::~Arena() {
 }
 
 std::byte* Arena::map(int64_t size) {
-  void* data = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) throw std::bad_alloc();
+  const bool dry = plan_ && plan_->dry;
+  void* data = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | (dry ? MAP_NORESERVE : 0), -1, 0);
+  if (data == MAP_FAILED && dry) throw std::bad_alloc();  // the planner knows of how much
+  if (data == MAP_FAILED) {
+    const auto gib = [](int64_t bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); };
+    fail_environment("memory", {.what = "out of memory",
+                                .got = gib(sys::memory_available()) + " free",
+                                .expected = fmt::format("{} besides {} in use", gib(size), gib(mapped_)),
+                                .hint = "a smaller model, context or batch, or a larger accumulate"});
+  }
   madvise(data, static_cast<size_t>(size), MADV_HUGEPAGE);
   mappings_.emplace_back(static_cast<std::byte*>(data), size);
   mapped_ += size;

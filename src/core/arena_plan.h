@@ -18,6 +18,7 @@ struct ArenaPlan {
   int64_t bytes_live = 0;         // most bytes in use at once: no plan can take less
   int64_t made = 0;               // times it was placed
   int64_t outgrown = 0;           // requests beyond their place, and passes in another order
+  bool dry = false;               // hardly anything is written: blocks are addresses without a promise of memory
 
   // Gives every block its offset, the large ones first.
   void place();

@@ -10,6 +10,7 @@
 #include "core/arena_plan.h"
 #include "core/op_sweep.h"
 #include "core/tape.h"
+#include "support/error_of.h"
 #include "sys/error.h"
 
 namespace braid {
@@ -103,6 +104,21 @@ TEST(Arena, FreesAndMerges) {
   const int64_t mapped = arena.bytes_mapped();
   for (int i = 0; i < 100; ++i) const Tensor t(arena, DType::f32, {mapped / 4});
   EXPECT_EQ(arena.bytes_mapped(), mapped) << "freed blocks were not merged";
+}
+
+// What the system does not give is named with what it has; a pass that only plans may take far more.
+TEST(Arena, WhatDoesNotFitIsNamed) {
+  constexpr int64_t kLarge = int64_t{1} << 45;  // 32 TiB
+  Arena arena;
+  const Tensor small(arena, DType::f32, {100});
+  const std::string error = support::error_of([&] { const Tensor large(arena, DType::u8, {kLarge}); });
+  EXPECT_NE(error.find("GiB free; expected 32768.0 GiB besides 0.1 GiB in use"), std::string::npos) << error;
+  Arena planned;
+  ArenaPlan plan{.dry = true};
+  planned.begin_pass(plan);
+  { const Tensor large(planned, DType::u8, {kLarge}); }
+  planned.end_pass();
+  EXPECT_GE(plan.bytes, kLarge);
 }
 
 // Allocates and frees in an order that first fit would scatter; returns the addresses.

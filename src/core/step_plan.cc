@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <new>
 #include <optional>
 #include <string_view>
 
 #include "sys/error.h"
+#include "sys/memory.h"
 
 namespace braid {
 namespace {
@@ -72,7 +74,7 @@ struct Rehearsal {
 
   void operator()(StepPlan& plan, std::vector<Candidate>* list = nullptr) const {
     for (int packing = 0; packing < packings; ++packing) {
-      ArenaPlan arena;
+      ArenaPlan arena{.dry = true};
       const Counts counts = pass(plan, packing, arena, packing == 0 ? list : nullptr);
       if (packing > 0) {
         plan.arena.cover(arena);  // one with other requests is planned when it runs
@@ -100,12 +102,17 @@ struct Rehearsal {
             .dry = &choices};
     tape.drop = [&plan](Cost, size_t node) { return plan.drops(node); };
     arena.begin_pass(places);
-    forward(ctx, packing);
-    if (list) *list = candidates(tape);
-    tape.backward(ctx, weights);
-    tape.backward_weights(ctx);
+    try {
+      forward(ctx, packing);
+      if (list) *list = candidates(tape);
+      tape.backward(ctx, weights);
+      tape.backward_weights(ctx);
+    } catch (const std::bad_alloc&) {  // not even addresses are left
+      fail_larger(arena.bytes_peak());
+    }
     tape.clear();
     arena.end_pass();
+    places.dry = false;
     return ctx.counts;
   }
 };
@@ -153,6 +160,14 @@ Recompute parse_recompute(const std::string& text, const char* where) {
     fail(where, {.what = "unknown policy", .got = printable(text), .expected = "none, selective, full, fit:<GiB>"});
   }
   return {.kind = Recompute::Kind::fit, .bytes_max = static_cast<int64_t>(gib * kGiB)};
+}
+
+void fail_larger(int64_t bytes) {
+  const auto gib = [](int64_t n) { return fmt::format("{:.1f} GiB", static_cast<double>(n) / kGiB); };
+  fail_environment("memory", {.what = "the run does not fit",
+                              .got = gib(sys::memory_available()) + " free",
+                              .expected = fmt::format("more than {} for the passes of a step", gib(bytes)),
+                              .hint = "a larger accumulate, or a smaller batch or length"});
 }
 
 StepPlan plan_step(const Recompute& policy, const Ctx& ctx, int packings,

@@ -44,8 +44,11 @@ struct StepPlan {
 // has room for all of them, and its operation count is that of the first. `forward` records a pass over one packing on
 // the tape of the Ctx it receives; what the nodes point to (sequence maps, parameters) outlives the call. With `later`
 // the gradients of weights are computed after the backward pass (Tape::backward_weights). Error when a budget cannot be
-// met.
+// met, or when the process has not even addresses for so much.
 StepPlan plan_step(const Recompute& policy, const Ctx& ctx, int packings,
                    sys::FunctionRef<void(Ctx&, int packing)> forward, Weights weights = Weights::now);
+
+// Refuses a step whose passes take more than so many bytes, which could not even be planned.
+[[noreturn]] void fail_larger(int64_t bytes);
 
 }  // namespace braid

@@ -245,6 +245,8 @@ TEST_F(TextTest, DocumentsAreSequencesOfTheirOwnAndNothingIsLost) {
   EXPECT_EQ(seen, (std::multiset<std::string>{"a[bcde]", "e[<eot>]", "f[g<eot>]", "<eot>", "h[ij<eot>]", "<eot>"}));
   EXPECT_EQ(loader.notes().size(), 1u);
   EXPECT_NE(loader.notes()[0].find("3 documents, 13 tokens, 4 rows"), std::string::npos) << loader.notes()[0];
+  const Loader one = open({.kind = "text", .path = folder_ / "t" / "a.txt", .batch = 1, .length = 8}, language());
+  EXPECT_TRUE(one.notes()[0].ends_with(": 1 document, 6 tokens, 1 row")) << one.notes()[0];
 }
 
 TEST_F(TextTest, EveryEpochHasEveryRowOnceInAnotherOrder) {
@@ -480,7 +482,7 @@ TEST_F(TextTest, ConversationsShareARowAndLoseWhatDoesNotFit) {
   EXPECT_EQ(seen, (std::multiset<std::string>{"q\n<|a|>[x<|end|>]", "q\n<|a|>[xx<|end|>]", "q\n<|a|>[xxx<|end|>]",
                                               "q\n<|a|>[xxxxxxxxxxxx]", "p[lain<eot>]"}));
   EXPECT_EQ(loader.steps_per_epoch(), 3);
-  EXPECT_NE(loader.notes()[0].find("1 of 5 conversations are longer than 14 tokens"), std::string::npos);
+  EXPECT_NE(loader.notes()[0].find("1 of 5 conversations truncated at 14 tokens"), std::string::npos);
 }
 
 TEST_F(TextTest, MistakesAreNamed) {

@@ -9,6 +9,7 @@
 #include "data/loader.h"
 #include "data/packing.h"
 #include "data/read_text.h"
+#include "report/units.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
 #include "text/gguf_vocabulary.h"
@@ -175,8 +176,8 @@ class Opener {
     if (corpus.marked()) {
       auto packed = std::make_unique<PackedSource>(std::move(corpus), chosen, loader_.rules_);
       if (packed->shortened() > 0) {
-        loader_.notes_.push_back(fmt::format("{}: {} of {} conversations are longer than {} tokens and are truncated",
-                                             where, packed->shortened(), count, loader_.rules_.length));
+        loader_.notes_.push_back(fmt::format("{}: {} of {} truncated at {} tokens", where, packed->shortened(),
+                                             report::counted(count, "conversation"), loader_.rules_.length));
       }
       source = std::move(packed);
     } else {
@@ -184,13 +185,14 @@ class Opener {
     }
     if (source->rows() == 0 || tokens < 2) {
       fail(where, {.what = spec_.held_out ? "no document is held out" : "no document has a token to train",
-                   .got = fmt::format("{} documents of {} tokens", count, tokens),
+                   .got = fmt::format("{} of {}", report::counted(count, "document"), report::counted(tokens, "token")),
                    .hint = loader_.rules_.length < 2 ? "a larger length"
                            : spec_.validation > 0    ? "another data.validation, the share that is held out"
                            : spec_.held_out ? "data.validation, a share to hold out, or eval.data, another text"
                                             : ""});
     }
-    loader_.notes_.push_back(fmt::format("{}: {} documents, {} tokens, {} rows", where, count, tokens, source->rows()));
+    loader_.notes_.push_back(fmt::format("{}: {}, {}, {}", where, report::counted(count, "document"),
+                                         report::counted(tokens, "token"), report::counted(source->rows(), "row")));
     return source;
   }
 

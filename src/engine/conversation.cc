@@ -18,8 +18,8 @@ int64_t Conversation::prompt_tokens(const nlohmann::ordered_json& messages, std:
   return std::ssize(model_.tokenizer().encode(model_.render(messages, {.think = think}), false));
 }
 
-std::vector<int32_t> Conversation::encode(const std::string& prompt) {
-  std::vector<int32_t> ids = model_.tokenizer().encode(prompt, false);
+std::vector<int32_t> Conversation::encode(const std::string& prompt, text::Tokenizer::Memo& memo) {
+  std::vector<int32_t> ids = model_.tokenizer().encode(prompt, false, memo);
   const int64_t context = model_.runner().options().context;
   if (ids.empty())
     fail("chat", {.what = "the chat template does not render this conversation",
@@ -35,12 +35,12 @@ std::vector<int32_t> Conversation::encode(const std::string& prompt) {
 }
 
 std::vector<int64_t> marks_of(LanguageModel& model, const nlohmann::ordered_json& messages, RenderOptions options,
-                              const std::vector<int32_t>& prompt) {
+                              const std::vector<int32_t>& prompt, text::Tokenizer::Memo& memo) {
   options.answer_next = false;
   std::vector<int64_t> marks;
   const auto mark = [&](const nlohmann::ordered_json& part) {
     try {
-      const std::vector<int32_t> ids = model.tokenizer().encode(model.render(part, options), false);
+      const std::vector<int32_t> ids = model.tokenizer().encode(model.render(part, options), false, memo);
       const auto end = std::mismatch(ids.begin(), ids.end(), prompt.begin(), prompt.end()).first - ids.begin();
       if (end > 0 && end < std::ssize(prompt) && (marks.empty() || end > marks.back())) marks.push_back(end);
     } catch (const Error&) {  // the template takes no such conversation
@@ -57,14 +57,15 @@ Answer Conversation::answer(const nlohmann::ordered_json& messages, const Answer
   const RenderOptions rendering{.think = options.think};
   const std::string prompt = model_.render(messages, rendering);
   Answer answer;
-  answer.prompt_ids = encode(prompt);
+  text::Tokenizer::Memo memo;
+  answer.prompt_ids = encode(prompt, memo);
   const bool thinking = ends_in_think(prompt);
   const std::vector<int32_t>& ids = answer.prompt_ids;
   rewritten_ = rewritten_ || std::mismatch(read_.begin(), read_.end(), ids.begin(), ids.end()).first != read_.end();
 
   Request request{.prompt = ids, .generate = options.generate};
   // A mark costs a piece of its own, and only what is rewritten is read again from there.
-  if (scheduler_.cache() && (thinking || rewritten_)) request.marks = marks_of(model_, messages, rendering, ids);
+  if (scheduler_.cache() && (thinking || rewritten_)) request.marks = marks_of(model_, messages, rendering, ids, memo);
   request.generate.thinking = model_.thinking_after(prompt, options.think);
   request.generate.position = position_ = std::max(position_, std::ssize(ids));
   bool wanted = true;

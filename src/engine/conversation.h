@@ -37,9 +37,9 @@ struct Answer {
 
 // Positions in the prompt of a conversation whose states are worth keeping: after its instructions, which others may
 // share, and before the prompt of the answer, which the next turn may render differently. `prompt`: the messages
-// rendered with the same options and encoded.
+// rendered with the same options and encoded with `memo`, so that what it has in common with them is not encoded again.
 std::vector<int64_t> marks_of(LanguageModel& model, const nlohmann::ordered_json& messages, RenderOptions options,
-                              const std::vector<int32_t>& prompt);
+                              const std::vector<int32_t>& prompt, text::Tokenizer::Memo& memo);
 
 class Conversation {
  public:
@@ -54,7 +54,7 @@ class Conversation {
   int64_t prompt_tokens(const nlohmann::ordered_json& messages, std::optional<bool> think);
 
  private:
-  std::vector<int32_t> encode(const std::string& prompt);
+  std::vector<int32_t> encode(const std::string& prompt, text::Tokenizer::Memo& memo);
 
   LanguageModel& model_;
   Scheduler& scheduler_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -247,6 +248,30 @@ TEST(Conversation, AFullContextIsAnErrorOrTheEnd) {
   EXPECT_NE(support::error_of([&] { ask(chat.conversation, messages, true); }).find("the conversation is too long"),
             std::string::npos);
   EXPECT_EQ(ask(chat.conversation, only("What is 93 - 47?"), false).content, "46");
+}
+
+// The memo of the prompt: marks are those of texts encoded anew, and all but the last part of each, which the prompt
+// continues, is found there.
+TEST(Conversation, MarksTakeWhatThePromptWasEncodedFrom) {
+  LanguageModel model = tiny();
+  ordered_json messages = ordered_json::array({{{"role", "system"}, {"content", "Answer in words."}}});
+  for (int turn = 0; turn < 5; ++turn) {
+    messages.push_back(user("What is 17 + 2" + std::to_string(turn) + "?"));
+    const std::string prompt = model.render(messages, {});
+    text::Tokenizer::Memo memo;
+    const std::vector<int32_t> ids = model.tokenizer().encode(prompt, false, memo);
+    EXPECT_EQ(ids, model.tokenizer().encode(prompt, false));
+    const size_t parts = memo.size();
+    const std::vector<int64_t> marks = marks_of(model, messages, {}, ids, memo);
+    std::vector<int64_t> anew;
+    for (const ordered_json& part : {ordered_json::array({messages[0]}), messages}) {
+      const auto begin = model.tokenizer().encode(model.render(part, {.answer_next = false}), false);
+      anew.push_back(std::ranges::mismatch(begin, ids).in1 - begin.begin());
+    }
+    EXPECT_EQ(marks, anew);
+    EXPECT_LE(memo.size(), parts + 2) << turn;
+    messages.push_back({{"role", "assistant"}, {"content", "It is 4" + std::to_string(2 + turn) + "."}});
+  }
 }
 
 }  // namespace

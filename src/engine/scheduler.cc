@@ -200,26 +200,28 @@ void Scheduler::keep_on_the_way() {
   for (Stream& s : streams_) {
     const int64_t length = runner_.length(s.sequence);
     if (s.reading() || length / chunk_ == s.kept / chunk_) continue;
-    guard(s, [&] {
-      settle(s);
-      cache_->keep(s.picker.text().first(static_cast<size_t>(length)), s.sequence, {}, PrefixCache::Worth::spare);
-    });
-    s.kept = length;
+    store(s, s.picker.text().first(static_cast<size_t>(length)), {}, PrefixCache::Worth::spare);
   }
 }
 
-// Before a state is stored: what continues from it needs the keys and values of the prediction block, too.
-void Scheduler::settle(Stream& s) {
-  if (cache_ && drafter_) drafter_->settle(s.drafts, s.sequence, s.picker.text());
+// For later prompts alone: where it fails, they read again what the sequence has read, and this answer goes on.
+void Scheduler::store(Stream& s, std::span<const int32_t> tokens, std::span<const float> row,
+                      PrefixCache::Worth worth) {
+  s.kept = std::ssize(tokens);
+  try {
+    // What continues from the state needs the keys and values of the prediction block, too.
+    if (drafter_) drafter_->settle(s.drafts, s.sequence, s.picker.text());
+    cache_->keep(tokens, s.sequence, row, worth);
+  } catch (const std::exception&) {
+    ++failed_copies_;
+  }
 }
 
 // After a piece of a prompt, with the row of its last token.
 void Scheduler::keep_read(Stream& s, std::span<const float> row) {
-  settle(s);
   const bool marked = std::ranges::binary_search(s.request.marks, s.read);
-  cache_->keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence, row,
-               marked ? PrefixCache::Worth::wanted : PrefixCache::Worth::spare);
-  s.kept = s.read;
+  store(s, std::span(s.request.prompt).first(static_cast<size_t>(s.read)), row,
+        marked ? PrefixCache::Worth::wanted : PrefixCache::Worth::spare);
 }
 
 MemoryUse Scheduler::memory() const {
@@ -245,6 +247,7 @@ MemoryUse Scheduler::memory() const {
   use.hits = hits_;
   use.looked_up_tokens = looked_up_tokens_;
   use.hit_tokens = hit_tokens_;
+  use.failed_copies = failed_copies_;
   return use;
 }
 
@@ -444,7 +447,7 @@ void Scheduler::read_and_draw() {
     if (s.request.on_piece) guard(s, [&] { s.request.on_piece(x, reading.first, reading.tokens); });
     if (!cache_) continue;
     const int64_t row = reading.first + reading.tokens - 1;
-    guard(s, [&] { keep_read(s, {x.view().as<float>() + row * x.dim(1), static_cast<size_t>(x.dim(1))}); });
+    keep_read(s, {x.view().as<float>() + row * x.dim(1), static_cast<size_t>(x.dim(1))});
   }
   if (!last.empty())
     draw(x, runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
@@ -564,11 +567,7 @@ void Scheduler::end(Stream& s, Finish finish) {
   if (s.thrown) runner_.reset(s.sequence);  // nothing continues from it
   // Up to what was read: the last token was only sampled.
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
-  try {
-    settle(s);
-    if (cache_) cache_->keep(s.picker.text().first(length), s.sequence);
-  } catch (const std::exception&) {  // without room, nothing continues from it
-  }
+  if (cache_) store(s, s.picker.text().first(length), {}, PrefixCache::Worth::wanted);
   if (drafter_) drafter_->end(s.drafts);
   runner_.pool().refund(s.index_bytes);
   runner_.reset(s.sequence);

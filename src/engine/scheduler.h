@@ -62,6 +62,7 @@ struct MemoryUse {
   int64_t snapshots = 0, cached_tokens = 0;
   int64_t lookups = 0, hits = 0;                 // of requests; hits continued from something
   int64_t looked_up_tokens = 0, hit_tokens = 0;  // of the prompts of those, and how many were not read again
+  int64_t failed_copies = 0;                     // of states for later prompts, which read again what they had
   int64_t index_bytes = 0;                       // of `bytes`: n-grams of running answers, for drafts
   // Of a draft model, beside the bytes above: its sequences and its weights.
   int64_t draft_bytes = 0, draft_bytes_max = 0, draft_weight_bytes = 0;
@@ -86,7 +87,8 @@ class Scheduler {
   // Where there is a budget; null: nothing is cached.
   PrefixCache* cache() { return cache_ ? &*cache_ : nullptr; }
   // One pass over all requests that run. Error when it fails: `cancel` has to follow. What fails for one of them
-  // alone, as the copy of a cached state when it begins, ends that one, as `Generated::thrown`.
+  // alone, as the copy of a cached state when it begins, ends that one, as `Generated::thrown`; a state that cannot be
+  // stored for later prompts ends none.
   void pass();
   // Ends every request, as after an error.
   void cancel();
@@ -123,7 +125,7 @@ class Scheduler {
   void advance_round(int64_t ordinal);
   void look_up(Stream& s);
   void start(Stream& s);
-  void settle(Stream& s);
+  void store(Stream& s, std::span<const int32_t> tokens, std::span<const float> row, PrefixCache::Worth worth);
   void keep_read(Stream& s, std::span<const float> row);
   void keep_on_the_way();
   int64_t tokens_needed(const Request& request) const;
@@ -172,6 +174,7 @@ class Scheduler {
   bool shortest_first_ = false;      // of the prompts of this pass
   int64_t lookups_ = 0, hits_ = 0;   // of requests that have begun
   int64_t looked_up_tokens_ = 0, hit_tokens_ = 0;
+  int64_t failed_copies_ = 0;
   std::map<int64_t, std::deque<Request>> waiting_;  // by ordinal, none empty
   int64_t waiting_count_ = 0;
   std::vector<Stream> streams_;

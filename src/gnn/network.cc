@@ -11,12 +11,15 @@
 
 namespace braid::gnn {
 
+std::span<const std::string_view> kind_names() {
+  static constexpr std::array<std::string_view, 6> kNames = {"gcn", "sage", "gin", "gat", "edgeconv", "monet"};
+  return kNames;
+}
+
 std::optional<Kind> kind_of(std::string_view name) {
-  constexpr std::array<std::string_view, 6> kNames = {"gcn", "sage", "gin", "gat", "edgeconv", "monet"};
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return static_cast<Kind>(i);
-  }
-  return std::nullopt;
+  const auto names = kind_names();
+  const auto found = std::ranges::find(names, name);
+  return found == names.end() ? std::nullopt : std::optional(static_cast<Kind>(found - names.begin()));
 }
 
 std::vector<LayerSpec> layers_of(const NetworkSpec& spec) {

@@ -23,7 +23,8 @@ struct NetworkSpec {
   Rewrites rewrites{};
 };
 
-std::optional<Kind> kind_of(std::string_view name);  // "gcn", "sage", "gin", "gat", "edgeconv", "monet"
+std::span<const std::string_view> kind_names();  // "gcn", "sage", "gin", "gat", "edgeconv", "monet"
+std::optional<Kind> kind_of(std::string_view name);
 std::vector<LayerSpec> layers_of(const NetworkSpec& spec);
 // Of all layers, with the number of their layer before their names: "0.lin.weight".
 std::vector<LayerParam> params_of(const NetworkSpec& spec);

@@ -13,6 +13,7 @@ namespace {
 // Variables that a short file may declare; beyond, at most this many for each of its bytes: inputs of the binary form
 // take none.
 constexpr int64_t kFewVariables = 1 << 20, kVariablesPerByte = 8;
+constexpr size_t kQuotedBytes = 20;                         // bytes that an error quotes, about
 constexpr int64_t kMostVariables = (int64_t{1} << 30) - 1;  // their literals are I32
 
 class AigerCursor {
@@ -24,7 +25,7 @@ class AigerCursor {
     const char* const begin = text_.data() + at_;
     const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), value);
     if (error != std::errc() || *begin == '-' || value > most) {
-      const std::string_view rest = text_.substr(at_, 20);
+      const std::string_view rest = text_.substr(at_);
       refuse(fmt::format("{} is not a number from 0 to {}", what, most), rest.substr(0, rest.find_first_of(" \n")));
     }
     at_ += static_cast<size_t>(end - begin);
@@ -37,8 +38,9 @@ class AigerCursor {
     return true;
   }
   void need(char c) {
-    if (!take(c)) refuse(c == '\n' ? "a line does not end here" : "no blank between numbers", text_.substr(at_, 20));
+    if (!take(c)) refuse(c == '\n' ? "a line does not end here" : "no blank between numbers", line_left());
   }
+  std::string_view line_left() const { return text_.substr(at_, text_.find('\n', at_) - at_); }
   // 7 bits a byte, the lowest first; the highest bit says that more follow.
   int64_t delta(int64_t most, const char* what) {
     int64_t value = 0;
@@ -54,7 +56,7 @@ class AigerCursor {
     refuse(fmt::format("{} names no variable before it", what), std::to_string(value));
   }
   [[noreturn]] void refuse(const std::string& what, std::string_view got) const {
-    fail(where_, {.what = fmt::format("line {}: {}", line_, what), .got = printable(got)});
+    fail(where_, {.what = fmt::format("line {}: {}", line_, what), .got = printable(got, kQuotedBytes)});
   }
   [[noreturn]] void refuse_whole(const char* what, int64_t literal) const {
     fail(where_, {.what = what, .got = fmt::format("literal {}", literal)});
@@ -230,7 +232,7 @@ Aig parse_aiger(std::string_view bytes, const std::string& where) {
   const bool ascii = bytes.starts_with("aag ");
   if (!ascii && !bytes.starts_with("aig "))
     fail(where, {.what = "is not an AIGER file",
-                 .got = printable(bytes.substr(0, 20)),
+                 .got = printable(bytes, kQuotedBytes),
                  .expected = "aag or aig, then five sizes"});
   AigerCursor file(bytes.substr(3), where);
   const AigerSizes sizes = read_sizes(file, std::ssize(bytes));

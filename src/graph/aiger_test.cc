@@ -76,7 +76,7 @@ TEST(Aiger, NodesHaveWhatTheyRead) {
 }
 
 TEST(Aiger, WrongFilesGiveOneLine) {
-  const auto refused = [](const std::string& bytes, const char* says) {
+  const auto refused = [](const std::string& bytes, const std::string& says) {
     const std::string error = support::error_of([&] { parse_aiger(bytes, "w.aig"); });
     EXPECT_NE(error.find(says), std::string::npos) << error;
     EXPECT_EQ(error.find('\n'), std::string::npos);
@@ -85,6 +85,7 @@ TEST(Aiger, WrongFilesGiveOneLine) {
   refused("aig", "is not an AIGER file");
   refused("aag 1 1 0 0\n2\n", "no blank");
   refused("aag 1 -1 0 0 0\n", "I is not a number");
+  refused("aag 1" + std::string(30, 'x') + " 1\n", "; got " + std::string(20, 'x') + "...");
   refused("aag 99999999999999999999 0 0 0 0\n", "M is not a number");
   refused("aag 1 1 0 0 1\n2\n4 2 2\n", "fewer variables");
   refused("aig 999999 0 0 0 999999\n", "more sizes");

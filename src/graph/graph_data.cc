@@ -13,8 +13,6 @@
 namespace braid::graph {
 namespace {
 
-// The largest class: the width of the last layer.
-
 struct Tensors {
   const std::vector<io::StoredTensor>& list;
   const std::string& where;
@@ -68,6 +66,19 @@ int64_t length_of(const Tensors& tensors, const char* name, const char* what, in
   const int64_t n = tensors.need(name, DType::i64, 1).dim(0);
   limit(tensors.where, what, n, most);
   return n;
+}
+
+// What was made for another task, before its tensors are read as if they were for this one.
+void check_task(const Tensors& tensors, Task task) {
+  if (task != Task::edge && tensors.find("x_dst"))
+    fail(tensors.where, {.what = "has nodes of two types, with edges to predict", .hint = "graph.task = \"edge\""});
+  const View *batch = tensors.find("batch"), *y = tensors.find("y");
+  const bool of_graphs = batch && y && batch->shape.count() != y->shape.count();
+  if (task == Task::node && of_graphs)
+    fail(tensors.where,
+         {.what = "has a class for each of its graphs, none for nodes", .hint = "graph.task = \"graph\""});
+  if (task == Task::graph && !batch && tensors.find("rowptr"))
+    fail(tensors.where, {.what = "is one graph: it has no tensor batch", .hint = "graph.task = \"node\", or \"edge\""});
 }
 
 // `sources`: of a graph with two types of nodes; 0: there is one.
@@ -200,6 +211,7 @@ void check_features(std::span<const float> x, int64_t width, std::string_view wh
 
 GraphData graph_of(const std::vector<io::StoredTensor>& list, const std::string& where, Task task, int64_t classes) {
   const Tensors tensors{list, where};
+  check_task(tensors, task);
   const bool bipartite = task == Task::edge && tensors.find("x_dst");
   int64_t sources = 0;
   if (bipartite) {

@@ -407,7 +407,7 @@ TEST(GraphWeights, FollowTheirEdges) {
 }
 
 TEST(GraphText, WhatIsWrongIsNamedWithItsLine) {
-  const auto expect = [](const char* wanted, const std::string& text) {
+  const auto expect = [](const std::string& wanted, const std::string& text) {
     const std::string error = support::error_of(
         [&] { is_matrix_market(text) ? parse_matrix_market(text, "file") : parse_edge_list(text, "file", false); });
     EXPECT_NE(error.find(wanted), std::string::npos) << error << "\nwanted: " << wanted;
@@ -418,6 +418,10 @@ TEST(GraphText, WhatIsWrongIsNamedWithItsLine) {
   expect("line 1: source is not a number from 0 to 1048575; got a b", "a b");
   expect("line 1: source is not a number", "-1 2");
   expect("line 1: target is not a number", "1 2.5");
+  // Of a long line its beginning is quoted, in whole characters.
+  const std::string nines(39, '9');
+  expect("got " + nines + "\u00e9...", "1 " + nines + "\u00e9\u00e9\u00e9");
+  expect("the weight is not a finite number; got " + nines + "\u00e9...;", "1 2 1\n3 4 " + nines + "\u00e9\u00e9\n");
   expect("line 1: source is not a number", "99999999999999999999 1");
   expect("line 1: source is not a number", "1048576 1");  // a text of ten bytes names no million nodes
   expect("is not a matrix of coordinates; got %%matrixmarket matrix array",

@@ -15,6 +15,8 @@
 namespace braid::graph {
 namespace {
 
+constexpr size_t kQuotedOfLine = 40;  // bytes of a line that an error quotes, about
+
 // Nodes that a short text may declare or name; beyond, at most this many for each of its bytes.
 constexpr int64_t kFewNodes = 1 << 20, kNodesPerByte = 8;
 
@@ -41,7 +43,7 @@ class Lines {
     const auto length = static_cast<size_t>(end - line_.data());
     const bool ends = length == line_.size() || blank(line_[length]);
     if (error != std::errc() || !ends || value < least || value > most)
-      refuse(fmt::format("{} is not a number from {} to {}", what, least, most), std::string(line_.substr(0, 40)));
+      refuse(fmt::format("{} is not a number from {} to {}", what, least, most), line_);
     line_.remove_prefix(length);
     return value;
   }
@@ -61,13 +63,13 @@ class Lines {
     const auto weight = static_cast<float>(value);  // 0 if it is too small
     if (error != std::errc() || !ends || !std::isfinite(weight))
       fail(where_, {.what = fmt::format("line {}: the weight is not a finite number", number_),
-                    .got = printable(line_.substr(0, 40)),
+                    .got = printable(line_, kQuotedOfLine),
                     .hint = "--unweighted"});
     line_.remove_prefix(static_cast<size_t>(end - line_.data()));
     return weight;
   }
-  [[noreturn]] void refuse(const std::string& what, const std::string& got) const {
-    fail(where_, {.what = fmt::format("line {}: {}", number_, what), .got = printable(got)});
+  [[noreturn]] void refuse(const std::string& what, std::string_view got) const {
+    fail(where_, {.what = fmt::format("line {}: {}", number_, what), .got = printable(got, kQuotedOfLine)});
   }
 
  private:

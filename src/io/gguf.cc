@@ -14,9 +14,11 @@
 namespace braid::io {
 namespace {
 
-constexpr uint64_t kTensorsMax = 1'000'000, kValuesMax = 100'000, kNameBytesMax = 65'535, kEntriesMax = 1 << 22;
+constexpr uint64_t kTensorsMax = 1'000'000, kValuesMax = 100'000, kNameBytesMax = 65'535, kEntriesMax = 1 << 22,
+                   kTextBytesMax = uint64_t{1} << 32;
 constexpr int64_t kAlignmentMax = 1 << 20;
 constexpr int kRankMax = 4;
+constexpr const char* kAgain = "copying or downloading it again";
 
 // As files number them.
 enum Kind : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
@@ -36,12 +38,12 @@ class Reader {
     return value;
   }
 
-  std::string text(uint64_t most = std::numeric_limits<uint64_t>::max()) {
+  std::string text(uint64_t most = kTextBytesMax) {
     const auto bytes = number<uint64_t>();
-    if (bytes > most || bytes > left())
+    if (bytes > most)
       fail(where_, {.what = fmt::format("a string at byte {} is too long", at_ - 8),
                     .got = fmt::format("{} bytes", bytes),
-                    .expected = fmt::format("at most {}", std::min<uint64_t>(most, left()))});
+                    .expected = fmt::format("at most {}", most)});
     return {reinterpret_cast<const char*>(take(bytes)), bytes};
   }
 
@@ -63,12 +65,17 @@ class Reader {
 
  private:
   const std::byte* take(uint64_t bytes) {
-    if (bytes > left())
-      fail(where_, {.what = "the file ends within its header",
-                    .got = fmt::format("{} bytes", file_.size()),
-                    .hint = "copying or downloading it again"});
+    need(bytes);
     at_ += bytes;
     return file_.data() + at_ - bytes;
+  }
+
+  void need(uint64_t bytes) const {
+    if (bytes > left())
+      fail(where_, {.what = "is truncated within its header",
+                    .got = fmt::format("{} bytes", file_.size()),
+                    .expected = fmt::format("at least {}", at_ + bytes),
+                    .hint = kAgain});
   }
 
   double real(uint32_t kind) { return kind == f32 ? static_cast<double>(number<float>()) : number<double>(); }
@@ -105,9 +112,9 @@ class Reader {
     const auto count = number<uint64_t>();
     if (kind > f64 || kind == array)
       refuse(key, "is a list of an unknown type", std::to_string(kind), "0 to 12, not 9");
-    const uint64_t most = std::min(kEntriesMax, left() / static_cast<uint64_t>(kKindBytes[kind]));
-    if (count > most)
-      refuse(key, "is too long a list", fmt::format("{} entries", count), fmt::format("at most {}", most));
+    if (count > kEntriesMax)
+      refuse(key, "is too long a list", fmt::format("{} entries", count), fmt::format("at most {}", kEntriesMax));
+    need(count * static_cast<uint64_t>(kKindBytes[kind]));  // before memory is reserved for them
     const auto fill = [&]<class Item>(std::vector<Item> items, auto&& next) -> GgufValue {
       items.reserve(count);
       for (uint64_t i = 0; i < count; ++i) items.push_back(next());
@@ -178,9 +185,16 @@ Entry read_entry(Reader& reader, const std::string& where) {
   return entry;
 }
 
-// Sets the bytes of every tensor; checks that they are aligned, inside the file and do not overlap.
-void set_bytes(const std::string& where, std::span<const std::byte> data, int64_t alignment,
+// The end of a tensor, at `begin` plus its offset; not beyond 2^63 whatever the file says.
+uint64_t end_of(const Entry& entry, uint64_t begin) {
+  return begin + std::min(entry.offset, uint64_t{1} << 62) + static_cast<uint64_t>(entry.bytes);
+}
+
+// Sets the bytes of every tensor, which begin at `begin`; checks that they are aligned, inside the file and do not
+// overlap.
+void set_bytes(const std::string& where, std::span<const std::byte> file, uint64_t begin, int64_t alignment,
                std::vector<Entry>& entries) {
+  const std::span<const std::byte> data = file.subspan(std::min<uint64_t>(begin, file.size()));
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
   uint64_t end = 0;
   for (Entry& entry : entries) {
@@ -192,10 +206,10 @@ void set_bytes(const std::string& where, std::span<const std::byte> data, int64_
     if (entry.offset < end)
       fail(where, {.what = name + " overlaps another", .got = fmt::format("offset {}", entry.offset)});
     if (entry.offset > data.size() || static_cast<uint64_t>(entry.bytes) > data.size() - entry.offset)
-      fail(where, {.what = name + " extends past the end of the file",
-                   .got = fmt::format("{} bytes at {}", entry.bytes, entry.offset),
-                   .expected = fmt::format("within {}", data.size()),
-                   .hint = "copying or downloading it again"});
+      fail(where, {.what = fmt::format("is truncated: {} ends beyond the file", name),
+                   .got = fmt::format("{} bytes", file.size()),
+                   .expected = fmt::format("at least {}", end_of(entries.back(), begin)),
+                   .hint = kAgain});
     end = entry.offset + static_cast<uint64_t>(entry.bytes);
     entry.tensor.bytes = data.subspan(entry.offset, static_cast<size_t>(entry.bytes));
   }
@@ -230,7 +244,7 @@ int64_t alignment_of(const std::string& where, const GgufParts& parts) {
 
 GgufParts parse_gguf(std::span<const std::byte> file, const std::string& where) {
   Reader reader(file, where);
-  if (file.size() < 24 || std::memcmp(file.data(), "GGUF", 4) != 0)
+  if (file.size() < 4 || std::memcmp(file.data(), "GGUF", 4) != 0)
     fail(where, {.what = "is not a GGUF file",
                  .expected = "GGUF at its beginning",
                  .hint = "braid info FILE on the file that was meant, or downloading it again"});
@@ -253,8 +267,8 @@ GgufParts parse_gguf(std::span<const std::byte> file, const std::string& where) 
   std::vector<Entry> entries;
   for (uint64_t i = 0; i < tensors; ++i) entries.push_back(read_entry(reader, where));
   const auto alignment = static_cast<uint64_t>(alignment_of(where, parts));
-  const uint64_t begin = std::min<uint64_t>((reader.at() + alignment - 1) / alignment * alignment, file.size());
-  set_bytes(where, file.subspan(begin), static_cast<int64_t>(alignment), entries);
+  const uint64_t begin = (reader.at() + alignment - 1) / alignment * alignment;
+  set_bytes(where, file, begin, static_cast<int64_t>(alignment), entries);
   for (Entry& entry : entries) parts.tensors.push_back(std::move(entry.tensor));
   sort_by_name(where, parts.tensors);
   return parts;

@@ -117,14 +117,14 @@ TEST_F(GgufTest, WrongHeadersGiveOneClearLine) {
       {Writer(0, 0, 1).bytes(), "unknown GGUF version; got 1"},
       {Writer(kHuge, 0).bytes(), "too many tensors or values"},
       {Writer(0, kHuge).bytes(), "too many tensors or values"},
-      {Writer(1, 0).bytes(), "ends within its header"},
+      {Writer(1, 0).bytes(), "is truncated within its header"},
       {Writer(0, 1).number(kHuge).data(8).bytes(), "a string at byte 24 is too long"},
       {Writer(0, 1).text("k").number(13u).data(8).bytes(), "k has an unknown type; got 13"},
       {Writer(0, 2).text("k").number(7u).number('\1').text("k").number(7u).number('\1').bytes(), "k is duplicated"},
       {Writer(0, 1).text("k").number(10u).number(~uint64_t{0}).bytes(), "k is out of range"},
       {Writer(0, 1).text("general.alignment").number(4u).number(48u).bytes(), "general.alignment is wrong"},
       {list(4, kHuge), "k is too long a list"},
-      {list(8, 1 << 20), "k is too long a list"},
+      {list(8, 1 << 20), "is truncated within its header"},
       {list(9, 1), "k is a list of an unknown type; got 9"},
       {tensor({}, 0, 0), "wrong number of dimensions; got 0"},
       {tensor({1, 1, 1, 1, 1}, 0, 0), "wrong number of dimensions; got 5"},
@@ -133,14 +133,35 @@ TEST_F(GgufTest, WrongHeadersGiveOneClearLine) {
       {tensor({4}, 99, 0), "unknown type; got 99"},
       {tensor({48}, 2, 0), "t is Q4_0, but its row length is not a multiple of 32"},
       {tensor({4}, 0, 8), "is not aligned"},
-      {tensor({4}, 0, 64), "extends past the end of the file"},
-      {tensor({32}, 0, 0), "extends past the end of the file"},
+      {tensor({4}, 0, 64), "is truncated: tensor t ends beyond the file"},
+      {tensor({32}, 0, 0), "is truncated: tensor t ends beyond the file"},
       {Writer(2, 0).tensor("a", {16}, 0, 0).tensor("b", {4}, 0, 32).data(64).bytes(), "b overlaps another"},
       {Writer(2, 0).tensor("a", {4}, 0, 0).tensor("a", {4}, 0, 32).data(64).bytes(), "tensor a is duplicated"}};
   for (const auto& [bytes, wanted] : cases) {
     const std::string got = parse_error(bytes);
     EXPECT_NE(got.find(wanted), std::string::npos) << got << "\nwanted " << wanted;
     EXPECT_EQ(got.find('\n'), std::string::npos);
+  }
+}
+
+// Whatever is missing of a file, its size and at least how much there should be are named; behind the header all of it.
+TEST_F(GgufTest, APartOfAFileIsCalledTruncated) {
+  Writer w(3, 3);
+  w.text("general.architecture").number(8u).text("llama");
+  w.text("a.tokens").number(9u).number(8u).number(uint64_t{3}).text("one").text("").text("three");
+  w.text("a.scores").number(9u).number(6u).number(uint64_t{2}).number(1.f).number(2.f);
+  w.tensor("b", {4}, 0, 64).tensor("a", {8}, 0, 0).tensor("c", {2, 3}, 0, 96);
+  const std::string header = w.bytes(), whole = w.data(96 + 24).bytes();
+  ASSERT_EQ(parse_error(whole), "");
+  for (size_t size = 4; size < whole.size(); ++size) {
+    const std::string error = parse_error(whole.substr(0, size));
+    EXPECT_NE(error.find("is truncated"), std::string::npos) << error;
+    EXPECT_NE(error.find(fmt::format("; got {} bytes; expected at least ", size)), std::string::npos) << error;
+    const auto least = std::stoull(error.substr(error.find("at least ") + 9));
+    EXPECT_GT(least, size);
+    EXPECT_LE(least, whole.size());
+    if (size < header.size()) continue;
+    EXPECT_EQ(least, whole.size()) << error;
   }
 }
 
@@ -182,7 +203,7 @@ TEST_F(GgufTest, PartsThatDoNotBelongTogether) {
   write(second, part(1, 2, "a", 2));
   refused("tensor a is duplicated", first);
   write(second, part(1, 2, "b", 2).substr(0, 100));
-  refused("m-00002-of-00002.gguf] the file ends within its header", first);
+  refused("m-00002-of-00002.gguf] is truncated within its header", first);
   write(first, part(0, 2, "a", 3));
   write(second, part(1, 2, "b", 3));
   refused("a wrong number of tensors; got 2; expected 3", first);

@@ -76,7 +76,6 @@ class Builder {
   Node root;
   std::string problem;
   size_t problem_at = 0;  // byte offset plus one of a syntax error, 0 when the problem is a limit
-  std::string token;
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
@@ -114,10 +113,11 @@ class Builder {
     stack_.pop_back();
     return true;
   }
-  bool parse_error(size_t position, const std::string& last_token, const nlohmann::detail::exception&) {
-    problem = "is not valid JSON";
-    problem_at = position;
-    token = last_token;
+  bool parse_error(size_t position, const std::string& last_token, const nlohmann::detail::exception& error) {
+    constexpr int kNumberOverflow = 406;
+    const bool overflow = error.id == kNumberOverflow;
+    problem = overflow ? "has a number that is too large for a double" : "is not valid JSON";
+    problem_at = overflow ? position - std::min(position, last_token.size()) + 1 : position;
     return false;
   }
 

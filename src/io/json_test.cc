@@ -87,6 +87,10 @@ TEST_F(JsonTest, SyntaxErrorsHaveAPosition) {
   EXPECT_EQ(json_error("{\"a\": NaN,\n}"), "[config.json] is not valid JSON at line 2, column 1; got }");
   EXPECT_EQ(json_error("not json"), "[config.json] is not valid JSON at column 1; got not json");
   EXPECT_EQ(json_error("[1"), "[config.json] is not valid JSON at column 3; got the end of the text");
+  constexpr const char* kLarge = "[config.json] has a number that is too large for a double at ";
+  EXPECT_EQ(json_error("{\"a\": 1e999, \"b\": 2}"), std::string(kLarge) + "column 7; got 1e999, \"b\": 2}");
+  EXPECT_EQ(json_error("{\"a\": 1,\n \"b\": [2, -1e999]}"), std::string(kLarge) + "line 2, column 11; got -1e999]}");
+  EXPECT_EQ(json_error("1e999"), std::string(kLarge) + "column 1; got 1e999");
   for (const char* text : {"", "{", "\"", "{\"a\":1}}", "[1,]", "nul", "\"\xff\"", "1e999", "{\"a\" 1}"})
     EXPECT_NE(json_error(text), "") << text;
 }

@@ -330,7 +330,7 @@ void Model::loss(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor&
   Ctx& ctx = run.ctx;
   const Tensor own = nn::own_tokens(run, targets);
   const Tensor weight(ctx.arena, DType::f32, {own.dim(0)});
-  fill(weight.mut(), options.main_weight);
+  if (!ctx.dry) fill(weight.mut(), options.main_weight);
   const auto scale = [&, target = targets.view().as<int32_t>()](const Seq& piece) {
     if (!options.by_sample) return 1.0;
     const Seq& s = nn::whole_of(run, piece);
@@ -343,6 +343,7 @@ void Model::loss(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor&
   const nn::HeadLosses main =
       losses(run, final_norm_.forward(run, x, run.numerics.products), head_, own, weight, options.z);
   mtp_loss(run, ids, targets, x, options, sums);
+  if (ctx.dry) return;
   sums.main = sum_of(run.seqs, sums.main, main.loss, scale);
   const auto squared = [&](int64_t t) {
     const double lse = own.view().as<int32_t>()[t] < 0 ? 0.0 : static_cast<double>(main.lse.view().as<float>()[t]);

@@ -422,6 +422,12 @@ TEST(Targets, AreReadAndRefused) {
   for (const char* text :
        {"", "params", "params=", "params=x", "size=1", "params=nan", "params=-1", "gib=1e99", "active=2q"})
     EXPECT_NE(support::error_of([&] { parse_target(text); }).find("no such target"), std::string::npos) << text;
+  EXPECT_EQ(support::error_of([&] { parse_target("params=1.5"); }),
+            "[--target] is neither a share of the parameters nor a number of them; got params=1.5; expected a share up "
+            "to 1, a whole number above it, or a percentage; try params=0.75, which keeps 75%");
+  EXPECT_NE(support::error_of([&] { parse_target("active=7.2"); }).find("active=0.75"), std::string::npos);
+  EXPECT_FALSE(parse_target("active=1.5e3").share);
+  EXPECT_FALSE(parse_target("gib=1.5").share);
 }
 
 // The search finds the best of a loss that adds up, and says how near one can get otherwise.

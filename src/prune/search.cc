@@ -265,7 +265,13 @@ Target parse_target(const std::string& text) {
   if (end == number.c_str() || !std::isfinite(t.value) || t.value <= 0 || t.value > 1e18) refuse();
   if (unit == "%") t.value /= 100;
   if (!unit.empty() && unit != "%" && unit != "x") refuse();
-  t.share = !unit.empty() || ((t.what == Measure::params || t.what == Measure::active) && t.value <= 1);
+  const bool counts = t.what == Measure::params || t.what == Measure::active;
+  if (counts && unit.empty() && t.value > 1 && t.value != std::floor(t.value))
+    fail("--target", {.what = "is neither a share of the parameters nor a number of them",
+                      .got = printable(text),
+                      .expected = "a share up to 1, a whole number above it, or a percentage",
+                      .hint = fmt::format("{}=0.75, which keeps 75%", *found)});
+  t.share = !unit.empty() || (counts && t.value <= 1);
   return t;
 }
 

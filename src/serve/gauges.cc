@@ -42,6 +42,8 @@ std::vector<Gauge> gauges_of(const Counters& c) {
        "Prompt tokens that were looked up in the cache.", m.looked_up_tokens},
       {"cache", "hit_tokens", "vllm:prefix_cache_hits_total", "counter", "Of them, those that were found.",
        m.hit_tokens},
+      {"cache", "failed_copies", "braid:cache_failed_copies_total", "counter",
+       "States that could not be stored for later prompts; the answers went on.", m.failed_copies},
       {"cache", "snapshots", "braid:cache_snapshots", "gauge", "Positions that prompts can continue from.",
        m.snapshots},
       {"cache", "tokens", "braid:cache_tokens", "gauge", "Tokens in the tree of cached prefixes.", m.cached_tokens},

@@ -221,14 +221,15 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
     asked.work.request.generate.think_begin = token(engine::kThinkBegin);
     asked.work.request.generate.think_end = token(engine::kThinkEnd);
   }
-  asked.work.request.prompt = model.tokenizer().encode(prompt, false);
+  text::Tokenizer::Memo memo;
+  asked.work.request.prompt = model.tokenizer().encode(prompt, false, memo);
   const auto tokens = f.integer("max_completion_tokens", 1, kTokensMax), older = f.integer("max_tokens", 1, kTokensMax);
   if (!rules.limited) return asked;
   limit_tokens(asked, tokens.value_or(older.value_or(kTokensMax)), model);
   limit_thinking(f, asked, model, defaults);
   constrain(asked, json, model);
   asked.work.follows_think = engine::ends_in_closed_think(prompt) && !asked.work.request.generate.constraint;
-  asked.work.request.marks = engine::marks_of(model, messages, options, asked.work.request.prompt);
+  asked.work.request.marks = engine::marks_of(model, messages, options, asked.work.request.prompt, memo);
   return asked;
 }
 

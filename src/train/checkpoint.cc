@@ -174,12 +174,14 @@ std::span<float> ArrayPart::at(const Range& elements) const {
   CHECK(false, "no elements {} to {}", elements.begin, elements.begin + elements.count);
 }
 
-std::vector<fs::path> list_checkpoints(const fs::path& out) {
+namespace {
+
+std::vector<fs::path> list_steps(const fs::path& out, bool complete) {
   std::vector<std::pair<int64_t, fs::path>> found;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder_of(out), none)) {
     const auto step = step_of(entry.path());
-    if (step && io::is_complete(entry.path())) found.emplace_back(*step, entry.path());
+    if (step && io::is_complete(entry.path()) == complete) found.emplace_back(*step, entry.path());
   }
   std::sort(found.begin(), found.end());
   std::vector<fs::path> paths;
@@ -187,6 +189,11 @@ std::vector<fs::path> list_checkpoints(const fs::path& out) {
   for (auto& [step, path] : found) paths.push_back(std::move(path));
   return paths;
 }
+
+}  // namespace
+
+std::vector<fs::path> list_checkpoints(const fs::path& out) { return list_steps(out, true); }
+std::vector<fs::path> list_incomplete(const fs::path& out) { return list_steps(out, false); }
 
 void check_out(const Recipe& recipe) {
   if (recipe.out.empty()) return;  // another check reports it
@@ -205,6 +212,10 @@ void check_out(const Recipe& recipe) {
     const bool known = std::find(std::begin(own), std::end(own), name) != std::end(own) || name.starts_with(".") ||
                        name.starts_with("bad-batch-") || (name == "init" && io::is_complete(entry.path()));
     if (known) continue;
+    if (const auto incomplete = list_incomplete(out); !incomplete.empty())
+      fail(printable(incomplete.back().string()), {.what = "is incomplete, and no other checkpoint is there",
+                                                   .expected = "a folder with the file DONE, which is written last",
+                                                   .hint = "copying it again, or another out"});
     fail(printable(recipe.out), {.what = fmt::format("holds {}, which does not belong to a run", printable(name)),
                                  .expected = "a new folder, an empty one, or one with the checkpoints of a run",
                                  .hint = "another out"});

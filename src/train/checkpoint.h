@@ -54,6 +54,8 @@ struct Arrays {
 
 // Complete checkpoints in out/checkpoints, by step.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& out);
+// Those that lack DONE, as after a copy that was interrupted: no run resumes from them.
+std::vector<std::filesystem::path> list_incomplete(const std::filesystem::path& out);
 
 // Error when a run would overwrite files that are not a run's: `out` has no checkpoint, and holds something that a run
 // stopped before its first checkpoint does not leave there.

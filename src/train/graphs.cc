@@ -85,7 +85,7 @@ void Graphs::write_batch(const std::filesystem::path& path) const {
 }
 
 Facts Graphs::facts() const {
-  return {{"graph", fmt::format("\"{:016x}\"", graph::fingerprint(data_.graph.in))},
+  return {{kEdges, fmt::format("\"{:016x}\"", graph::fingerprint(data_.graph.in))},
           content_of(data_, data_.graph.in),
           {"features", std::to_string(data_.features)},
           {"classes", std::to_string(data_.classes)}};

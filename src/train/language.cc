@@ -165,7 +165,7 @@ Facts Language::facts() const {
   for (const auto& [key, value] : config.raw().items()) facts.emplace_back("model." + key, value.dump());
   // Adapters are checkpointed without their base model, and tasks may compare with the model at the start.
   if (trained_->masters.adapters() || rates_answers(recipe_))
-    facts.emplace_back("weights of the model", fmt::format("\"{:016x}\"", sample_hash(origin_)));
+    facts.emplace_back(kModel, fmt::format("\"{:016x}\"", sample_hash(origin_)));
   if (data_) {
     facts.emplace_back("steps per epoch", std::to_string(data_->steps_per_epoch()));
     facts.emplace_back(kContent, fmt::format("\"{}\"", content_of(*data_, sys::default_threads())));
@@ -173,7 +173,7 @@ Facts Language::facts() const {
   if (nested_) facts.emplace_back("nested.json", nlohmann::json(nested_->file()).dump());
   if (!recipe_.distill.teacher.empty()) {
     const fs::path teacher = io::find_model(recipe_.distill.teacher).weights;
-    facts.emplace_back("weights of the teacher", fmt::format("\"{:016x}\"", sample_hash(teacher)));
+    facts.emplace_back(kTeacher, fmt::format("\"{:016x}\"", sample_hash(teacher)));
   }
   return facts;
 }

@@ -164,7 +164,7 @@ void Links::write_batch(const std::filesystem::path& path) const {
 }
 
 Facts Links::facts() const {
-  return {{"graph", fmt::format("\"{:016x}\"", graph::fingerprint(data_.graph.in))},
+  return {{kEdges, fmt::format("\"{:016x}\"", graph::fingerprint(data_.graph.in))},
           content_of(data_, data_.graph.in),
           {"features", std::to_string(data_.features)}};
 }

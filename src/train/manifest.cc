@@ -24,6 +24,38 @@ constexpr const char* kNone = "null";
 
 bool is_of_all(const std::string& content) { return content.starts_with(fmt::format("\"{}", kAllOfFiles)); }
 
+// Keys of files, with the facts of all that these say.
+constexpr std::pair<std::string_view, std::array<const char*, 2>> kFiles[] = {{"data.path", {kContent}},
+                                                                              {"data.blend", {kContent}},
+                                                                              {"graph.path", {kEdges, kContent}},
+                                                                              {"init", {kModel}},
+                                                                              {"distill.teacher", {kTeacher}}};
+
+// Parts of a blend without the folders they lie in.
+nlohmann::json without_folders(const std::string& blend) {
+  nlohmann::json parts = nlohmann::json::parse(blend);
+  for (nlohmann::json& part : parts) {
+    if (auto path = part.find("path"); path != part.end() && path->is_string())
+      *path = std::filesystem::path(path->get<std::string>()).filename().string();
+  }
+  return parts;
+}
+
+using FactMap = std::map<std::string, std::string>;
+
+// Whether values of a key that differ name the same files, which lie elsewhere now.
+bool same_files(const std::string& word, const FactMap& there, const FactMap& here) {
+  const auto keys = std::ranges::find(kFiles, word, &std::pair<std::string_view, std::array<const char*, 2>>::first);
+  if (keys == std::end(kFiles)) return false;
+  for (const char* fact : keys->second) {
+    if (!fact) continue;
+    const auto a = there.find(fact), b = here.find(fact);
+    if (a == there.end() || b == here.end() || a->second != b->second) return false;
+    if (word.starts_with("data.") && !is_of_all(a->second)) return false;
+  }
+  return word != "data.blend" || without_folders(there.at(word)) == without_folders(here.at(word));
+}
+
 std::string shown(const std::string& value) { return value == kNone ? "not set" : printable(value); }
 
 }  // namespace
@@ -45,14 +77,15 @@ std::string manifest_text(const Facts& manifest) {
 }
 
 std::vector<std::string> differences(const io::Json& stored, const Facts& manifest) {
-  std::map<std::string, std::string> there;
+  FactMap there;
+  const FactMap here(manifest.begin(), manifest.end());
   for (auto& [word, value] : words_of(Recipe{})) {
     if (!may_change(word)) there[word] = value;
   }
   for (const auto& [word, value] : stored.raw().items()) there[word] = value.dump();
   std::vector<std::string> list;
   const auto compare = [&](const std::string& word, const std::string& a, const std::string& b) {
-    if (a == b) return;
+    if (a == b || same_files(word, there, here)) return;
     if (word == kContent && a != kNone && !is_of_all(a) && is_of_all(b)) {
       list.push_back(
           fmt::format("{} is known from a few batches there, as older versions wrote it, and whole here", word));
@@ -63,9 +96,10 @@ std::vector<std::string> differences(const io::Json& stored, const Facts& manife
   for (const auto& [word, value] : manifest) {
     const auto found = there.find(word);
     compare(word, found == there.end() ? kNone : found->second, value);
-    if (found != there.end()) there.erase(found);
   }
-  for (const auto& [word, value] : there) compare(word, value, kNone);
+  for (const auto& [word, value] : there) {
+    if (!here.contains(word)) compare(word, value, kNone);
+  }
   return list;
 }
 

@@ -17,6 +17,8 @@ using Facts = std::vector<std::pair<std::string, std::string>>;  // names with v
 // The fact of what the data says (weight_hash.h). Of files it begins with the second. Checkpoints of versions that
 // compared a few batches lack that, which differences() says in one line: whether the data changed is not known.
 inline constexpr const char *kContent = "content of the data", *kAllOfFiles = "all ";
+inline constexpr const char *kModel = "weights of the model", *kTeacher = "weights of the teacher",
+                            *kEdges = "graph";  // facts of other files
 
 // Leaves out what may change on a resume: `out`, `steps`, `accumulate`, `schedule.decay` and the tables memory, eval,
 // log, checkpoint and parallel.
@@ -25,6 +27,7 @@ Facts manifest_of(const Recipe& recipe, const Facts& facts, const std::filesyste
 std::string manifest_text(const Facts& manifest);
 
 // "seed is 1 there and 2 here", one entry per difference. A word missing from the stored manifest had its default.
+// Where data, a graph or a model lies does not count while the facts of all that it says agree.
 std::vector<std::string> differences(const io::Json& stored, const Facts& manifest);
 
 }  // namespace braid::train

@@ -8,6 +8,11 @@
 
 namespace braid::train {
 namespace fs = std::filesystem;
+namespace {
+
+constexpr int64_t kCountedEdges = 1 << 22;  // a pass that only counts still makes blocks of them
+
+}  // namespace
 
 Nodes::Nodes(const Recipe& recipe, int64_t classes)
     : recipe_(recipe),
@@ -91,9 +96,13 @@ void Nodes::run(Ctx& ctx, int64_t, int64_t, bool backward, Sums& sums) {
   ctx.tape = nullptr;
 }
 
+std::optional<gnn::StepCount> Nodes::step() {
+  if (block_.graph.edges() > kCountedEdges) return std::nullopt;
+  return gnn::count_step(spec_, block_.graph, weights_.params(), numerics_of(recipe_));
+}
+
 std::vector<std::string> Nodes::explain() {
-  constexpr int64_t kMost = 1 << 22;  // edges: a pass that only counts still makes blocks of them
-  if (block_.graph.edges() > kMost) return {"the graph is too large to count what rewrites save"};
+  if (block_.graph.edges() > kCountedEdges) return {"the graph is too large to count what rewrites save"};
   return gnn::explain_rewrites(spec_, block_.graph, weights_.params(), numerics_of(recipe_));
 }
 
@@ -115,7 +124,7 @@ void Nodes::write_batch(const fs::path& path) const {
 }
 
 Facts Nodes::facts() const {
-  return {{"graph", fmt::format("\"{:016x}\"", graph::fingerprint(block_.graph.in))},
+  return {{kEdges, fmt::format("\"{:016x}\"", graph::fingerprint(block_.graph.in))},
           content_of(data_, block_.graph.in),
           {"features", std::to_string(data_.features)},
           {"classes", std::to_string(data_.classes)}};

@@ -4,6 +4,7 @@
 // divide the graph are GridNodes (grid_nodes.h).
 #pragma once
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -46,6 +47,8 @@ class Nodes final : public Objective {
   graph::RowStats stats() const { return graph::stats_of(block_.graph.in); }
   // A line each: the graph, the network, what the reader changed.
   std::vector<std::string> describe() const override;
+  // A step over the whole graph, counted; nullopt: the graph is too large for that.
+  std::optional<gnn::StepCount> step();
   // What the rewrites of its computation save (gnn/rewrites.h), a line each.
   std::vector<std::string> explain();
   // The logits of all nodes with the present weights, [nodes, classes] row by row.

@@ -49,6 +49,14 @@ bool overridden(std::string_view key, std::span<const std::string> overrides) {
   });
 }
 
+// A path of the working folder as a name in `out` or, outside of it, absolute.
+std::string as_seen_from(const fs::path& out, const fs::path& path) {
+  std::error_code none;
+  const fs::path absolute = fs::absolute(path, none).lexically_normal();
+  const fs::path name = absolute.lexically_proximate((fs::absolute(out, none) / "").lexically_normal().parent_path());
+  return (*name.begin() == ".." ? absolute : name).string();
+}
+
 }  // namespace
 
 bool leads_somewhere(const fs::path& path) {
@@ -62,6 +70,10 @@ void resolve_paths(Recipe& recipe, const fs::path& folder, std::span<const std::
     const fs::path found = (folder / value).lexically_normal();
     if (kind != PathKind::name || (value != kBundled && leads_somewhere(found))) value = found.string();
   });
+  for (const auto& [key, log] :
+       {std::pair("log.jsonl", &recipe.log.jsonl), std::pair("log.tensorboard", &recipe.log.tensorboard)}) {
+    if (!log->empty() && overridden(key, overrides)) *log = as_seen_from(recipe.out, *log);
+  }
 }
 
 Recipe with_absolute_paths(Recipe recipe) {

@@ -1,4 +1,5 @@
-// Paths of a recipe: those in the file start in its folder, those of the command line in the working folder. `init`,
+// Paths of a recipe: those in the file start in its folder, those of [log] there in `out`, those of the command line in
+// the working folder. `init`,
 // `tokenizer` and `config` may be names of models or presets, too; they are paths if something is there.
 #pragma once
 #include <filesystem>

@@ -142,5 +142,54 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
   EXPECT_EQ(decides + free.size(), words_of(Recipe{}).size());
 }
 
+// The content of a file is compared, so it may lie elsewhere now; where that is not known, or another, its path counts.
+TEST(Recipe, AFileThatMovedIsTheSameWhileItsContentIs) {
+  const std::string all = "\"all 0123456789abcdef\"", other = "\"all 0123456789abcdee\"", few = "\"0123456789abcdef\"";
+  using Set = void (*)(Recipe&, const std::string&);
+  const Set path = [](Recipe& r, const std::string& folder) { r.data.path = folder + "corpus"; };
+  const Set blend = [](Recipe& r, const std::string& folder) {
+    r.data.blend = {{.path = "markov", .weight = 1}, {.path = folder + "corpus", .weight = 2}};
+  };
+  const Set graph = [](Recipe& r, const std::string& folder) { r.graph.path = folder + "corpus"; };
+  const Set teacher = [](Recipe& r, const std::string& folder) { r.distill.teacher = folder + "corpus"; };
+  const Set init = [](Recipe& r, const std::string& folder) { r.init = folder + "corpus"; };
+  const auto differ = [](Set set, const Facts& a, const Facts& b) {
+    Recipe there, here;
+    set(there, "/old/");
+    set(here, "/new/place/");
+    const std::string stored = manifest_text(manifest_of(there, a, "run"));
+    return std::ssize(differences(io::Json::parse(stored, "manifest.json"), manifest_of(here, b, "run")));
+  };
+  for (const Set set : {path, blend}) {
+    EXPECT_EQ(differ(set, {{kContent, all}}, {{kContent, all}}), 0);
+    EXPECT_EQ(differ(set, {{kContent, all}}, {{kContent, other}}), 2);
+    EXPECT_EQ(differ(set, {{kContent, few}}, {{kContent, few}}), 1);
+    EXPECT_EQ(differ(set, {{kContent, few}}, {{kContent, all}}), 2);
+    EXPECT_EQ(differ(set, {}, {}), 1);
+  }
+  const Facts edges = {{"graph", "\"1\""}, {kContent, few}};
+  EXPECT_EQ(differ(graph, edges, edges), 0);
+  EXPECT_EQ(differ(graph, edges, {{"graph", "\"2\""}, {kContent, few}}), 2);
+  EXPECT_EQ(differ(graph, edges, {{"graph", "\"1\""}, {kContent, all}}), 2);
+  EXPECT_EQ(differ(teacher, {{kTeacher, few}}, {{kTeacher, few}}), 0);
+  EXPECT_EQ(differ(teacher, {{kTeacher, few}}, {{kTeacher, all}}), 2);
+  EXPECT_EQ(differ(init, {{kModel, few}}, {{kModel, few}}), 0);
+  EXPECT_EQ(differ(init, {{kContent, all}}, {{kContent, all}}), 1);
+  // Other parts, other weights, or another order are another blend.
+  const auto blends = [&](std::vector<data::BlendPart> a, std::vector<data::BlendPart> b) {
+    Recipe there, here;
+    there.data.blend = std::move(a), here.data.blend = std::move(b);
+    const std::string stored = manifest_text(manifest_of(there, {{kContent, all}}, "run"));
+    return std::ssize(
+        differences(io::Json::parse(stored, "manifest.json"), manifest_of(here, {{kContent, all}}, "run")));
+  };
+  const data::BlendPart one{.path = "/a/x", .weight = 1}, two{.path = "/a/y", .weight = 2},
+      moved{.path = "/b/x", .weight = 1}, heavier{.path = "/b/x", .weight = 3};
+  EXPECT_EQ(blends({one, two}, {moved, two}), 0);
+  EXPECT_EQ(blends({one, two}, {two, moved}), 1);
+  EXPECT_EQ(blends({one, two}, {heavier, two}), 1);
+  EXPECT_EQ(blends({one, two}, {moved}), 1);
+}
+
 }  // namespace
 }  // namespace braid::train

@@ -22,10 +22,11 @@ nn::RecipeParts precision_parts(const Recipe& recipe) {
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length,
                   int64_t loop_steps, Mesh* mesh, const Chunk* chunk) {
   const int64_t part = (rows + recipe.accumulate - 1) / recipe.accumulate;
-  // At least the residual stream must fit: otherwise the dry pass itself could exhaust memory.
-  need_memory(
-      0, 2.0 * static_cast<double>(model.config().hidden) * static_cast<double>(part) * static_cast<double>(length),
-      sys::memory_available());
+  // What a dry pass writes are lists of documents. Where these alone could fill the memory, the residual stream is far
+  // beyond it.
+  const double tokens = static_cast<double>(part) * static_cast<double>(length);
+  if (8 * sizeof(Seq) * tokens / kDocument > static_cast<double>(sys::memory_available()))
+    fail_larger(static_cast<int64_t>(2 * static_cast<double>(model.config().hidden) * tokens));
   SeqMap packings[2];  // one document per row, and the most there can be
   std::vector<int64_t> begins{0};
   for (int64_t row = 0; row < part; ++row) {

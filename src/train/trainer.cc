@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -56,15 +57,28 @@ const Recipe& checked(const Recipe& recipe) {
         .hint = "the recipe it was written with, training/recipe.toml, or --force"});
 }
 
-// Paths are compared as seen from `out` or, if `out` is another, from the run that holds the checkpoint.
+// Where the run that wrote a checkpoint was then; nullopt: that is not known.
+std::optional<std::filesystem::path> former_out(const std::filesystem::path& checkpoint) {
+  try {
+    return read_recipe(checkpoint / "training" / "recipe.toml", {}).out;
+  } catch (const Error&) {  // of another version, which matters no more than that it is of another run
+    return std::nullopt;
+  }
+}
+
+// Paths are compared as seen from `out`, from the run that holds the checkpoint, as where all of it was moved, or from
+// where that was then, as for files that stayed.
 std::vector<std::string> differences_from(const std::filesystem::path& checkpoint, const Recipe& recipe,
                                           const Facts& facts) {
   std::vector<std::string> list = manifest_differences(checkpoint, manifest_of(recipe, facts, recipe.out));
-  if (list.empty()) return list;
   const auto run =
       (std::filesystem::absolute(checkpoint) / "").lexically_normal().parent_path().parent_path().parent_path();
-  std::vector<std::string> other = manifest_differences(checkpoint, manifest_of(recipe, facts, run));
-  return other.size() < list.size() ? other : list;
+  for (const auto& place : {std::optional(run), former_out(checkpoint)}) {
+    if (list.empty() || !place) continue;
+    std::vector<std::string> other = manifest_differences(checkpoint, manifest_of(recipe, facts, *place));
+    if (other.size() < list.size()) list = std::move(other);
+  }
+  return list;
 }
 
 }  // namespace
