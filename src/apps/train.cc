@@ -109,9 +109,8 @@ int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Obje
   std::signal(SIGPIPE, SIG_IGN);
   std::FILE* const words = o.json ? stderr : stdout;
   tell(words);
-  if (!from.empty())
-    fmt::print(words, "resumes from step {}, {}\n", trainer.progress().step, printable(from));
-  else if (o.resume == "auto")
+  if (!from.empty()) fmt::print(words, "resumes from step {}, {}\n", trainer.progress().step, printable(from));
+  if (from.empty() && o.resume == "auto")
     fmt::print(words, "{} has no checkpoint: starts at step 1\n", printable(recipe.out));
   if (const int64_t window = recipe.spike.window; recipe.steps > window)
     fmt::print(words, "in brackets behind a loss, from step {} on: its deviations from the mean of the {} before\n",
@@ -123,6 +122,7 @@ int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Obje
   const train::Outcome outcome = trainer.train(printer(o, progress));
   if (outcome == train::Outcome::finished) {
     fmt::print(words, "{} is in {}\n", recipe.lora.rank > 0 ? "the adapter" : "the model", printable(recipe.out));
+    for (const std::string& line : objective.results()) fmt::print(words, "{}\n", line);
     return 0;
   }
   std::fputs(fmt::format("stopped after step {}; --resume auto goes on\n", trainer.progress().step).c_str(), stderr);
