@@ -177,7 +177,7 @@ Action setup_law_plan(Cli& cli) {
   cli.option("--flops F", o->flops, "budget of training in FLOPs");
   cli.option("--hours H", o->hours, "or in hours at --rate");
   cli.option("--rate R", o->rate, "FLOP/s that training sustains");
-  cli.option("--like CONFIG", o->like, "also print shapes: this config, wider, narrower, deeper and shallower");
+  cli.option("--like NAME", o->like, "also print shapes: a preset, folder or config.json, made wider and deeper");
   cli.option("--length", o->length, "tokens of a sequence of these");
   cli.choice("--measure", o->measure, kMeasures, "what the fit's params are of these");
   cli.flag("--json", o->json, "print one JSON object");
