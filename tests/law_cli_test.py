@@ -4,6 +4,7 @@ usage: law_cli_test.py BRAID
 """
 import csv
 import json
+import math
 import signal
 import subprocess
 from pathlib import Path
@@ -38,6 +39,49 @@ class Law(Case):
         self.assertEqual(by_flops["params"], plan["params"])
         self.assertIn("by the formula", braid("law", "plan", fit, "--flops", "1e18").stdout)
         self.assertIn("far beyond", braid("law", "plan", fit, "--flops", "1e25").stderr)
+
+    def test_shapes(self):
+        """Of each depth the width whose loss, for the tokens that the budget leaves, is the least; by width and depth
+        where the runs have them."""
+        fit, config = self.folder / "fit.json", self.folder / "config.json"
+        config.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256,
+                                      "intermediate_size": 704, "num_hidden_layers": 8, "num_attention_heads": 4,
+                                      "num_key_value_heads": 2, "vocab_size": 512, "rms_norm_eps": 1e-5,
+                                      "max_position_embeddings": 2048, "tie_word_embeddings": False}))
+        plan = ["law", "plan", fit, "--flops", "1e18", "--like", config, "--length", "512"]
+
+        def loss_by(n, d, width, depth):
+            return 1.8 + 480 / n**0.35 + 2000 / d**0.37 + 20 * (width / 64)**-1 + 0.3 * (depth / 4)**-1
+
+        for shaped in (False, True):
+            rows = [(w, l, 12 * w * w * l + 1000 * w, 3**d * 1e8) for w in (64, 256, 1024) for l in (2, 8, 32) for d in range(5)]
+            with open(self.table, "w") as file:
+                file.write("run,width,depth,params,tokens,loss\n" if shaped else "run,w,l,params,tokens,loss\n")
+                for w, l, n, d in rows:
+                    loss = loss_by(n, d, w, l) if shaped else 1.8 + 480 / n**0.35 + 2000 / d**0.37
+                    file.write(f"w{w}-{l},{w},{l},{n},{d},{loss}\n")
+            done = braid("law", "fit", self.table, "--out", fit, "--resamples", "5")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("error on rows with width and depth" in done.stdout, shaped)
+            fit.with_suffix(".bak").unlink(missing_ok=True)
+            shapes = json.loads(braid(*plan, "--json").stdout)["shapes"]
+            self.assertGreater(len(shapes), 8)
+            for s in shapes:
+                self.assertAlmostEqual(s["tokens"] * s["flops_per_token"] / 1e18, 1, 9)
+                self.assertEqual(s["heads"] * 64, s["width"])
+                per_layer = 3 * s["width"] ** 2 + 3 * s["width"] * (s["width"] * 11 // 4) + 2 * s["width"]
+                self.assertEqual(s["params"], s["depth"] * per_layer + 2 * 512 * s["width"] + s["width"])
+                self.assertLessEqual(s["loss_interval"][0] - 1e-3, s["loss"])
+            losses = [s["loss"] for s in shapes]
+            if not shaped:  # as many parameters at every depth
+                self.assertLess(max(losses) - min(losses), 0.02 * min(losses))
+                best = json.loads(braid(*plan, "--json").stdout)["params"]
+                near = [s for s in shapes if s["depth"] == 8][0]
+                self.assertLess(abs(math.log(near["params"] / best)), 0.5)
+            text = braid(*plan).stdout
+            self.assertEqual(text.count("*\n") + text.count("* ") - 1, 1, text)
+            fit.unlink()
+        self.assertRefused(braid("law", "plan", self.table, "--flops", "1e18", "--length", "0"), "--length")
 
     def test_refusals(self):
         self.write((2**n * 1e7, 1e9, 3 + 1 / (n + 1)) for n in range(6))

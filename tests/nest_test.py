@@ -178,8 +178,27 @@ class Together(Case):
             losses = [e[f"held_out_loss_{share}"] for share in ("1", "0.8", "0.6")]
             self.assertAlmostEqual(e["held_out_loss"], sum(losses) / 3, places=5)
 
+    def test_routers_choose_sizes(self):
+        """They are printed, in the checkpoint's nested.json, and what a slice of it has."""
+        words = ("nest.budgets=[1, 0.6]", "nest.router=true", "nest.router_lr=300", "eval.every=6", "eval.batches=2",
+                 "log.jsonl=log.jsonl")
+        done = self.train(self.nested, "routed", *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        end = self.place / "routed" / "checkpoints" / "step-00000006"
+        sizes = {b["name"]: b["sizes"] for b in json.loads((end / "nested.json").read_text())["budgets"]}
+        line = [s for s in done.stdout.splitlines() if s.startswith("budget 0.6:")][0]
+        said = dict(zip(line.split()[2::2], line.split()[3::2]))
+        self.assertIn("hidden", said)
+        for axis, of in said.items():
+            self.assertEqual(of, f"{sizes['0.6'][axis]}/{sizes['1'][axis]}")
+        log = [json.loads(line) for line in (self.place / "routed" / "log.jsonl").read_text().splitlines()]
+        held_out = [e for e in log if "held_out_loss" in e][-1]
+        sliced, whole = (sum(len(floats(t)) for t in tensors(self.sliced(end, b)).values()) for b in ("0.6", "1"))
+        self.assertAlmostEqual(sliced / whole, held_out["held_out_cost_0.6"], places=6)
+
     def test_refusals(self):
         for words, says in ((("nest.budgets=[0.5]",), "no such budget"),
+                            (("nest.budgets=[1]", "nest.router=true"), "no smaller model"),
                             (("nest.budgets=[1, 1]",), "twice"),
                             (("nest.budgets=[1]", "nest.sampling=[1, 2]"), "a number for each"),
                             (("nest.sampling=[1]",), "there are no budgets"),

@@ -4,8 +4,10 @@ usage: search_test.py BRAID
 """
 import json
 import shutil
+import subprocess
+import time
 
-from support.program import DATA, Case, braid, main
+from support.program import DATA, Case, braid, main, start
 from support.tensors import tensors
 
 MODEL, TEXT = DATA / "tiny-chat", DATA / "calibration" / "text.txt"
@@ -54,6 +56,31 @@ class Search(Case):
         instance.write_text(json.dumps(told["instance"]))
         solved = json.loads(braid("search", "--solve", instance, "--json").stdout)
         self.assertEqual(solved["choice"], [site["chosen"] for site in told["sites"]])
+
+    def test_goes_on_after_a_kill(self):
+        """From the variants that were finished, with the same folder and scores; and only for the same search."""
+        words = ("--limit", "params=85%", "--distill-tokens", "3000", "--json")
+        whole = self.told(search(self.place / "whole", *words))
+        out, work = self.place / "killed", self.place / "killed.search"
+        process = start("search", MODEL, out, "--data", TEXT, *QUICK, *words, stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL)
+        while len(list(work.glob("*.json"))) < 4 and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        self.assertFalse(out.exists())
+        finished = {file: file.stat().st_mtime_ns for file in work.glob("site-*.json")}
+        self.assertGreaterEqual(len(finished), 3)
+        self.assertRefused(search(out, *words, "--distill-tokens", "2000"), "holds a search that differs in --distill-tokens")
+        self.assertRefused(search(out, *words, "--row", "40"), "differs in the data; got the data 6 rows")
+        done = search(out, *words)
+        again = self.told(done)
+        self.assertRegex(done.stderr, r"\d+ variants of an earlier search")
+        self.assertGreaterEqual(int(done.stderr.split()[0]), len(finished))
+        self.assertEqual([[v["kl"] for v in site["variants"]] for site in again["sites"]],
+                         [[v["kl"] for v in site["variants"]] for site in whole["sites"]])
+        self.assertEqual(tensors(out), tensors(self.place / "whole"))
+        self.assertFalse(work.exists())
 
     def test_variants_and_scores(self):
         file = self.place / "v.toml"

@@ -49,7 +49,19 @@ void print_fit(const law::Fit& f) {
     by_hull("by the hull: N over C", [](const Frontier& h) { return h.params.exponent; });
     by_hull("by the hull: D over C", [](const Frontier& h) { return h.tokens.exponent; });
   }
+  if (f.shapes) {
+    using law::ShapeLaw;
+    const auto by_shape = [&](const char* name, double (*value)(const ShapeLaw&)) {
+      row(name, value(f.shapes->law), law::interval_of(f.shape_draws, value), !f.shape_draws.empty());
+    };
+    by_shape("E + A/w^a + B/d^b + C/N^c + T/D^t: a", [](const ShapeLaw& l) { return l.exponent[0]; });
+    by_shape("  b", [](const ShapeLaw& l) { return l.exponent[1]; });
+    by_shape("  c", [](const ShapeLaw& l) { return l.exponent[2]; });
+    by_shape("  t", [](const ShapeLaw& l) { return l.exponent[3]; });
+    by_shape("  E", [](const ShapeLaw& l) { return l.irreducible(); });
+  }
   fmt::print("{}\n", table.plain());
+  if (f.shapes) fmt::print("error on rows with width and depth {:.2f}% rms\n", 100 * f.shapes->rms);
   fmt::print("error on rows {:.2f}% rms; {:.0f}% of the best eighth of starts came near the best fit\n", 100 * f.rms,
              100 * f.starts_near);
   if (f.left_out.sizes > 0)

@@ -1,12 +1,17 @@
 // braid law plan: parameters and tokens for a budget of compute, by a fit (law/plan.h).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/commands.h"
+#include "apps/law_shapes.h"
+#include "apps/model_args.h"
 #include "io/json.h"
 #include "law/fit_file.h"
 #include "law/plan.h"
+#include "models/presets.h"
 #include "report/table.h"
 #include "report/units.h"
 #include "sys/error.h"
@@ -15,8 +20,11 @@ namespace braid::apps {
 namespace {
 using nlohmann::ordered_json;
 
+const std::vector<std::string> kMeasures = {"params", "active"};
+
 struct LawPlanArgs {
-  std::string fit;
+  std::string fit, like, measure = "params";
+  int64_t length = 4096;
   double flops = 0, hours = 0, rate = 0;
   bool json = false;
 };
@@ -98,14 +106,63 @@ void print_plan(const law::Fit& f, const law::Plan& p, double rate) {
                100 * f.left_out.rms);
 }
 
+ordered_json shapes_json(const law::Fit& f, const std::vector<PlannedShape>& shapes) {
+  ordered_json list = ordered_json::array();
+  for (const PlannedShape& s : shapes) {
+    list.push_back({{"width", s.shape.width},
+                    {"depth", s.shape.depth},
+                    {"heads", s.heads},
+                    {"params", s.params},
+                    {"active", s.active},
+                    {"tokens", s.tokens},
+                    {"flops_per_token", s.flops_per_token},
+                    {"loss", s.loss}});
+    if (f.shapes ? !f.shape_draws.empty() : !f.draws.empty())
+      list.back()["loss_interval"] = {s.interval.low, s.interval.high};
+  }
+  return list;
+}
+
+void print_shapes(const law::Fit& f, const std::vector<PlannedShape>& shapes) {
+  using report::Align, report::count;
+  report::Table table({{"layers", Align::right},
+                       {"width", Align::right},
+                       {"heads", Align::right},
+                       {"params", Align::right},
+                       {"active", Align::right},
+                       {"FLOPs a token", Align::right},
+                       {"tokens", Align::right},
+                       {"loss", Align::right},
+                       {"95% interval"}});
+  const auto least = std::ranges::min_element(shapes, {}, &PlannedShape::loss);
+  const bool known = f.shapes ? !f.shape_draws.empty() : !f.draws.empty();
+  for (const PlannedShape& s : shapes)
+    table.row({std::to_string(s.shape.depth), std::to_string(s.shape.width),
+               s.heads > 0 ? std::to_string(s.heads) : "-", count(s.params), count(s.active), count(s.flops_per_token),
+               count(s.tokens), fmt::format("{:.4f}{}", s.loss, &s == &*least ? "*" : " "),
+               known ? fmt::format("{:.4f} to {:.4f}", s.interval.low, s.interval.high) : "-"});
+  fmt::print("\n{}* the least loss, by the law of {}\n", table.plain(),
+             f.shapes ? "width, depth, parameters and tokens"
+                      : "parameters and tokens alone: the fit's runs identify no law of width and depth");
+}
+
 int law_plan(const LawPlanArgs& o) {
   const double flops = budget(o);
+  check_range("--length", o.length, 1, 1 << 24);
   const law::Fit fit = law::fit_from_json(io::Json::read(o.fit));
   const law::Plan plan = law::plan(fit, flops);
-  if (o.json)
-    fmt::print("{}\n", plan_json(fit, plan, o.rate).dump());
-  else
+  std::vector<PlannedShape> shapes;
+  if (!o.like.empty())
+    shapes = plan_shapes(
+        fit, flops, {.config = models::find_config(o.like).json, .length = o.length, .active = o.measure == "active"});
+  if (o.json) {
+    ordered_json j = plan_json(fit, plan, o.rate);
+    if (!shapes.empty()) j["shapes"] = shapes_json(fit, shapes);
+    fmt::print("{}\n", j.dump());
+  } else {
     print_plan(fit, plan, o.rate);
+    if (!shapes.empty()) print_shapes(fit, shapes);
+  }
   if (plan.extrapolation > 10)
     fmt::print(stderr, "warning: {:.3g} times the compute of the largest run is far beyond what was fitted\n",
                plan.extrapolation);
@@ -120,6 +177,9 @@ Action setup_law_plan(Cli& cli) {
   cli.option("--flops F", o->flops, "budget of training in FLOPs");
   cli.option("--hours H", o->hours, "or in hours at --rate");
   cli.option("--rate R", o->rate, "FLOP/s that training sustains");
+  cli.option("--like NAME", o->like, "also print shapes: a preset, folder or config.json, made wider and deeper");
+  cli.option("--length", o->length, "tokens of a sequence of these");
+  cli.choice("--measure", o->measure, kMeasures, "what the fit's params are of these");
   cli.flag("--json", o->json, "print one JSON object");
   return [o] { return law_plan(*o); };
 }

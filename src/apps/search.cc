@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 #include "io/toml.h"
 #include "models/presets.h"
 #include "puzzle/search.h"
+#include "report/units.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "sys/parallel.h"
@@ -91,6 +93,9 @@ void check(SearchArgs& o) {
         puzzle::read_lists(o.variants.ends_with(".json") ? io::Json::read(o.variants) : io::read_toml(o.variants));
   p.times.threads = p.distill.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
   p.seed = static_cast<uint64_t>(o.seed);
+  std::filesystem::path out(o.out);
+  if (!out.has_filename()) out = out.parent_path();
+  p.work = out.string() + ".search";
   p.metric = static_cast<puzzle::Metric>(std::find(kMetrics.begin(), kMetrics.end(), o.score) - kMetrics.begin());
 }
 
@@ -114,7 +119,11 @@ int search_command(SearchArgs o) {
   const puzzle::Report report =
       puzzle::search_model(models::find_weights(o.model), data, o.out, o.puzzle, std::ref(stages));
   stages.end();
-  if (!report.whole) return 128 + sys::caught_signal();
+  if (!report.whole) {
+    std::fputs("stopped; the same command goes on\n", stderr);
+    return 128 + sys::caught_signal();
+  }
+  if (report.reused > 0) fmt::print(stderr, "{} of an earlier search\n", report::counted(report.reused, "variant"));
   if (o.json)
     print_search_json(report, o.model, o.out, o.score);
   else

@@ -99,22 +99,40 @@ std::vector<SweepShape> read_grid(const std::string& text) {
 
 int64_t width_of(const io::Json& config) { return config.need({"hidden_size", "n_embd"}).as_int({1, kWidthMax}); }
 
-io::Json resized(const io::Json& config, const SweepShape& shape) {
+int64_t depth_of(const io::Json& config) {
+  for (const char* key : kPatterns) {
+    if (const auto pattern = config.get({key}))
+      return static_cast<int64_t>(pattern->raw().is_string() ? pattern->as_string().size() : pattern->items().size());
+  }
+  return config.need({"num_hidden_layers", "n_layer"}).as_int({1, kDepthMax});
+}
+
+int64_t width_step(const io::Json& config) {
   const int64_t from = width_of(config);
+  const int64_t groups = config.int_of({"n_groups"}, {1, int64_t{1} << 20}).value_or(1);
+  int64_t step = 1;
+  for (const char* key : kWidths) {
+    const auto value = config.get({key});
+    if (!value) continue;
+    if (value->is_array()) value->refuse("is a list, which has no other width", "a number");
+    int64_t count = value->as_int({0, int64_t{1} << 30});
+    // Groups of B and C have as many heads each.
+    if (std::string_view(key) == "mamba_num_heads" && count % groups == 0) count /= groups;
+    if (count > 0) step = std::lcm(step, from / std::gcd(from, count));
+  }
+  return step;
+}
+
+io::Json resized(const io::Json& config, const SweepShape& shape) {
+  const int64_t from = width_of(config), step = width_step(config);
   nlohmann::json to = config.raw();
   for (const char* key : kUneven) {
     if (config.get({key}))
       fail("--grid", {.what = fmt::format("the config's {} gives layers their own shapes", key),
                       .expected = "layers that repeat"});
   }
-  int64_t step = 1;  // every count is whole at multiples of it
   for (const char* key : kWidths) {
-    const auto value = config.get({key});
-    if (!value) continue;
-    if (value->is_array()) value->refuse("is a list, which has no other width", "a number");
-    const int64_t count = value->as_int({0, int64_t{1} << 30});
-    to[key] = count * shape.width / from;
-    if (count > 0) step = std::lcm(step, from / std::gcd(from, count));
+    if (const auto value = config.get({key})) to[key] = value->as_int({0, int64_t{1} << 30}) * shape.width / from;
   }
   if (shape.width % step != 0)
     fail("--grid", {.what = "heads or channels of the config would not be whole",

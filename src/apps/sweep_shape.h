@@ -22,7 +22,11 @@ std::vector<SweepShape> read_grid(const std::string& text);
 // a pattern that repeats.
 io::Json resized(const io::Json& config, const SweepShape& shape);
 
-// hidden_size as the config has it.
+// Of which a width is a multiple, so that every count is whole.
+int64_t width_step(const io::Json& config);
+
+// hidden_size and the number of layers as the config has them.
 int64_t width_of(const io::Json& config);
+int64_t depth_of(const io::Json& config);
 
 }  // namespace braid::apps

@@ -17,6 +17,7 @@
 #include "apps/ranks_args.h"
 #include "apps/recipe_paths.h"
 #include "apps/train_plan.h"
+#include "apps/train_words.h"
 #include "comm/group.h"
 #include "comm/same_words.h"
 #include "data/reading.h"
@@ -109,12 +110,7 @@ int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Obje
   std::signal(SIGPIPE, SIG_IGN);
   std::FILE* const words = o.json ? stderr : stdout;
   tell(words);
-  for (const fs::path& path : o.resume == "auto" ? train::list_incomplete(recipe.out) : std::vector<fs::path>{})
-    fmt::print(stderr, "{} is incomplete, without its file DONE: passed over\n", printable(path.string()));
-  if (!from.empty())
-    fmt::print(words, "resumes from step {}, {}\n", trainer.progress().step, printable(from));
-  else if (o.resume == "auto")
-    fmt::print(words, "{} has no complete checkpoint: starts at step 1\n", printable(recipe.out));
+  tell_resumption(recipe, o.resume == "auto", from, trainer.progress().step, words);
   if (const int64_t window = recipe.spike.window; recipe.steps > window)
     fmt::print(words, "in brackets behind a loss, from step {} on: its deviations from the mean of the {} before\n",
                window + 1, window);
@@ -125,6 +121,7 @@ int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Obje
   const train::Outcome outcome = trainer.train(printer(o, progress));
   if (outcome == train::Outcome::finished) {
     fmt::print(words, "{} is in {}\n", recipe.lora.rank > 0 ? "the adapter" : "the model", printable(recipe.out));
+    for (const std::string& line : objective.results()) fmt::print(words, "{}\n", line);
     return 0;
   }
   std::fputs(fmt::format("stopped after step {}; --resume auto goes on\n", trainer.progress().step).c_str(), stderr);
@@ -140,17 +137,6 @@ data::Reading reading_bar() {
     (*bar)->at(done);
     if (done == total) bar->reset();
   };
-}
-
-void tell_language(const train::Recipe& recipe, train::Language& language, std::FILE* words) {
-  for (const std::string& note : language.notes()) fmt::print(stderr, "{}\n", note);
-  for (const std::string& line : train::idle_words(recipe, language.model()->config()))
-    fmt::print(stderr, "{}\n", line);
-  if (language.precision()) fmt::print(words, "{}\n", language.precision()->describe());
-  if (language.masters().adapters())
-    fmt::print(words, "{} parameters train in {} adapters\n", language.masters().trained(),
-               language.masters().adapters()->sites().size());
-  if (const auto floor = language.entropy_floor()) fmt::print(words, "entropy floor {:.4f}\n", *floor);
 }
 
 // On this rank of `world`; null: there is no other.

@@ -67,6 +67,17 @@ std::optional<Fault> unidentified(const Runs& runs) {
   return std::nullopt;
 }
 
+}  // namespace
+
+bool identifies_shapes(const Runs& runs) {
+  if (!runs.has_shapes) return false;
+  const std::vector<double> widths = logs(runs, &Row::width), depths = logs(runs, &Row::depth);
+  return std::min(clusters(widths).size(), clusters(depths).size()) >= kValuesMin &&
+         distance_from_line(widths, depths) >= kSamePower;
+}
+
+namespace {
+
 bool falls(const Law& law) { return law.alpha > kExponentMin && law.beta > kExponentMin; }
 
 // How often each run is drawn, when as many are drawn as there are.
@@ -83,7 +94,7 @@ std::vector<double> draw_runs(const Runs& runs, uint64_t seed, int64_t resample)
 
 // The rows whose run was drawn, for the checks of identifiability.
 Runs drawn_rows(const Runs& runs, const std::vector<double>& weight) {
-  Runs drawn{.count = runs.count, .own_flops = runs.own_flops};
+  Runs drawn{.count = runs.count, .own_flops = runs.own_flops, .has_shapes = runs.has_shapes};
   for (const Row& r : runs.rows)
     if (weight[static_cast<size_t>(r.run)] > 0) drawn.rows.push_back(r);
   return drawn;
@@ -92,16 +103,21 @@ Runs drawn_rows(const Runs& runs, const std::vector<double>& weight) {
 void bootstrap(const Runs& runs, const std::vector<Law>& starts, const FitOptions& o, Fit& fit) {
   std::vector<std::optional<Law>> laws(static_cast<size_t>(o.resamples));
   std::vector<std::optional<Frontier>> frontiers(laws.size());
+  std::vector<std::optional<ShapeLaw>> shapes(laws.size());
   sys::parallel_tasks(o.threads, o.resamples, [&](int64_t i) {
     const std::vector<double> weight = draw_runs(runs, o.seed, i);
     const auto at = static_cast<size_t>(i);
     frontiers[at] = fit_frontier(runs, weight);
-    if (unidentified(drawn_rows(runs, weight))) return;
+    const Runs drawn = drawn_rows(runs, weight);
+    if (fit.shapes && identifies_shapes(drawn)) shapes[at] = fit_shapes(runs, weight, o.delta, 1, &fit.shapes->law).law;
+    if (unidentified(drawn)) return;
     const Law law = refit_parametric(sample_of(runs, weight), o.delta, starts);
     if (falls(law)) laws[at] = law;
   });
   for (const auto& law : laws)
     if (law) fit.draws.push_back(*law);
+  for (const auto& law : shapes)
+    if (law) fit.shape_draws.push_back(*law);
   for (const auto& frontier : frontiers)
     if (frontier) fit.frontier_draws.push_back(*frontier);
 }
@@ -160,6 +176,8 @@ std::vector<std::string> warnings_of(const Fit& f, const FitOptions& o) {
   const double e = f.law.irreducible();
   if (e < 0.01 * f.loss.low)
     list.push_back(fmt::format("E is degenerate ({:.2g}): the rows do not show where the loss levels off", e));
+  if (f.shapes && f.shapes->law.irreducible() < 0.01 * f.loss.low)
+    list.push_back(fmt::format("E of the law of width and depth is degenerate ({:.2g})", f.shapes->law.irreducible()));
   if (f.sizes < 5) list.push_back(fmt::format("only {} sizes", f.sizes));
   if (f.runs < 8) list.push_back(fmt::format("only {} runs: intervals by resampling them are too narrow", f.runs));
   if (std::ssize(f.draws) < o.resamples)
@@ -223,6 +241,7 @@ Fit fit(const Runs& runs, const std::string& name, const FitOptions& o) {
   f.starts_near = found.starts_near;
   f.law = found.law;
   f.frontier = fit_frontier(runs, {});
+  if (identifies_shapes(runs)) f.shapes = fit_shapes(runs, {}, o.delta, o.threads);
   bootstrap(runs, found.starts, o, f);
   f.left_out = leave_sizes_out(runs, found.starts, o);
   f.warnings = warnings_of(f, o);

@@ -9,6 +9,7 @@
 #include "law/hull.h"
 #include "law/parametric.h"
 #include "law/runs.h"
+#include "law/shape_law.h"
 
 namespace braid::law {
 
@@ -42,6 +43,8 @@ struct Fit {
   std::optional<Frontier> frontier{};
   std::vector<Law> draws{};  // a refit for every resample of runs whose columns identify a law
   std::vector<Frontier> frontier_draws{};
+  std::optional<ShapeFit> shapes{};  // where the runs have widths and depths that identify a law of them
+  std::vector<ShapeLaw> shape_draws{};
   LeftOut left_out{};
   std::vector<std::string> warnings{};
 };
@@ -49,6 +52,9 @@ struct Fit {
 // Error, naming the column, if the rows identify no law: fewer than three values of params or tokens, tokens a power of
 // params.
 void check_identifiable(const Runs& runs, const std::string& name);
+
+// Whether they have three widths and depths or more, which are not powers of each other.
+bool identifies_shapes(const Runs& runs);
 
 Fit fit(const Runs& runs, const std::string& name, const FitOptions& options);
 

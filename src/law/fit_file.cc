@@ -55,6 +55,15 @@ std::vector<io::Json> row_of(const io::Json& json, size_t size) {
   return items;
 }
 
+ShapeLaw shape_law_of(const std::vector<io::Json>& x) {
+  ShapeLaw law{.log_e = x[2 * kTerms].as_number(kLog)};
+  for (size_t k = 0; k < kTerms; ++k) {
+    law.exponent[k] = x[k].as_number(kSlope);
+    law.log_factor[k] = x[kTerms + k].as_number(kLog);
+  }
+  return law;
+}
+
 std::vector<io::Json> draws_of(const io::Json& json, std::string_view key) {
   const auto list = json.get({key});
   if (!list) return {};
@@ -66,6 +75,13 @@ std::vector<io::Json> draws_of(const io::Json& json, std::string_view key) {
 ordered_json row(const Law& l) { return {l.alpha, l.beta, l.log_a, l.log_b, l.log_e}; }
 ordered_json row(const Frontier& f) {
   return {f.params.exponent, f.params.intercept, f.tokens.exponent, f.tokens.intercept};
+}
+
+ordered_json row(const ShapeLaw& l) {
+  ordered_json list = l.exponent;
+  for (const double f : l.log_factor) list.push_back(f);
+  list.push_back(l.log_e);
+  return list;
 }
 
 template <class Draws>
@@ -108,6 +124,17 @@ ordered_json to_json(const Fit& f, bool draws) {
     j["hull"]["points"] = f.frontier->points;
     j["hull"]["parameters"] = row(*f.frontier);
   }
+  if (f.shapes) {
+    j["shapes"] = with_intervals(f.shape_draws,
+                                 {{"width_exponent", [](const ShapeLaw& l) { return l.exponent[0]; }},
+                                  {"depth_exponent", [](const ShapeLaw& l) { return l.exponent[1]; }},
+                                  {"params_exponent", [](const ShapeLaw& l) { return l.exponent[2]; }},
+                                  {"tokens_exponent", [](const ShapeLaw& l) { return l.exponent[3]; }},
+                                  {"E", [](const ShapeLaw& l) { return l.irreducible(); }}},
+                                 f.shapes->law);
+    j["shapes"]["rms_log_residual"] = f.shapes->rms;
+    j["shapes"]["parameters"] = row(f.shapes->law);
+  }
   j["left_out"] = {{"sizes", f.left_out.sizes},
                    {"mean_error", f.left_out.mean},
                    {"rms_error", f.left_out.rms},
@@ -117,6 +144,7 @@ ordered_json to_json(const Fit& f, bool draws) {
   if (!draws) return j;
   j["draws"] = rows(f.draws);
   j["hull_draws"] = rows(f.frontier_draws);
+  if (f.shapes) j["shape_draws"] = rows(f.shape_draws);
   return j;
 }
 
@@ -130,6 +158,11 @@ Fit fit_from_json(const io::Json& json) {
   if (const auto hull = json.get({"hull"})) {
     f.frontier = frontier_of(row_of(hull->need({"parameters"}), 4));
     for (const io::Json& draw : draws_of(json, "hull_draws")) f.frontier_draws.push_back(frontier_of(row_of(draw, 4)));
+  }
+  if (const auto shapes = json.get({"shapes"})) {
+    f.shapes = ShapeFit{.law = shape_law_of(row_of(shapes->need({"parameters"}), 2 * kTerms + 1))};
+    for (const io::Json& draw : draws_of(json, "shape_draws"))
+      f.shape_draws.push_back(shape_law_of(row_of(draw, 2 * kTerms + 1)));
   }
   const io::Json left_out = json.need({"left_out"});
   f.left_out.sizes = left_out.need({"sizes"}).as_int({.min = 0});

@@ -173,6 +173,67 @@ TEST(Fit, FileKeepsWhatAPlanNeeds) {
   EXPECT_NE(refused(R"({"format":"other"})").find("is not a fit of a scaling law"), std::string::npos);
 }
 
+// Runs of 16 shapes by a law of width and depth, whose parameters are 12 w^2 d and an embedding.
+Runs shaped_runs(const ShapeLaw& law, double noise) {
+  Runs runs{.has_shapes = true};
+  for (const double width : {256.0, 512.0, 1024.0, 2048.0}) {
+    for (const double depth : {3.0, 8.0, 20.0, 50.0}) {
+      for (int checkpoint = 0; checkpoint < 5; ++checkpoint) {
+        Row row{.params = 12 * width * width * depth + 32768 * width,
+                .tokens = 2e9 * std::pow(3.0, checkpoint),
+                .width = width,
+                .depth = depth,
+                .run = runs.count};
+        row.flops = 6 * row.params * row.tokens;
+        const auto own = static_cast<double>(
+            normal4({.seed = 9, .stream = 3}, static_cast<uint64_t>(16 * runs.count + checkpoint))[0]);
+        row.loss = law.loss(width, depth, row.params, row.tokens) * std::exp(noise * own);
+        runs.rows.push_back(row);
+      }
+      ++runs.count;
+    }
+  }
+  return runs;
+}
+
+const ShapeLaw kShaped{.exponent = {0.4, 0.5, 0.45, 0.47}, .log_factor = {2.2, -0.3, 7.5, 10}, .log_e = 0.45};
+
+TEST(ShapeFit, ExactRowsGiveTheLawsLosses) {
+  const Fit f = fit(shaped_runs(kShaped, 0), "runs", few(0));
+  ASSERT_TRUE(f.shapes);
+  EXPECT_LT(f.shapes->rms, 1e-4);
+  EXPECT_GT(f.rms, 20 * f.shapes->rms);  // parameters and tokens alone cannot say it
+  // A shape between those of the runs, and one twice as wide as all.
+  for (const auto& [width, depth] : {std::pair(700.0, 12.0), {4096.0, 24.0}}) {
+    const double params = 12 * width * width * depth + 32768 * width,
+                 expected = kShaped.loss(width, depth, params, 1e11);
+    EXPECT_NEAR(f.shapes->law.loss(width, depth, params, 1e11), expected, 2e-3 * expected) << width;
+  }
+  EXPECT_NEAR(f.shapes->law.exponent[3], 0.47, 0.01);
+}
+
+TEST(ShapeFit, IsKeptInTheFile) {
+  const Fit f = fit(shaped_runs(kShaped, 0.002), "runs", few(6));
+  ASSERT_TRUE(f.shapes);
+  EXPECT_EQ(f.shape_draws.size(), 6u);
+  const Fit back = fit_from_json(io::Json::parse(to_json(f, true).dump(), "fit.json"));
+  ASSERT_TRUE(back.shapes);
+  EXPECT_EQ(back.shapes->law.loss(512, 8, 3e7, 1e10), f.shapes->law.loss(512, 8, 3e7, 1e10));
+  EXPECT_EQ(back.shape_draws.at(5).log_e, f.shape_draws.at(5).log_e);
+}
+
+TEST(ShapeFit, NeedsSeveralWidthsAndDepths) {
+  Runs runs = shaped_runs(kShaped, 0);
+  EXPECT_TRUE(identifies_shapes(runs));
+  for (Row& r : runs.rows) r.depth = 12;
+  EXPECT_FALSE(identifies_shapes(runs));
+  for (Row& r : runs.rows) r.depth = r.width / 64;  // of one ratio
+  EXPECT_FALSE(identifies_shapes(runs));
+  EXPECT_FALSE(fit(runs, "runs", few(0)).shapes);
+  runs.has_shapes = false;
+  EXPECT_FALSE(identifies_shapes(runs));
+}
+
 TEST(Plan, IsTheCheapestWayToItsLoss) {
   Fit f{.flops = {.low = 1e18, .high = 1e20}};
   f.flops_factor = 7;

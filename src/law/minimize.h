@@ -5,6 +5,7 @@
 #pragma once
 #include <array>
 #include <cstddef>
+#include <type_traits>
 
 #include "sys/function_ref.h"
 
@@ -13,13 +14,19 @@ namespace braid::law {
 constexpr size_t kVariables = 5;
 using Vector = std::array<double, kVariables>;
 
-struct Minimum {
-  Vector x{};
+template <size_t N>
+struct MinimumOf {
+  std::array<double, N> x{};
   double value = 0;
 };
+using Minimum = MinimumOf<kVariables>;
 
-// `function` returns its value at x and writes the gradient there; a value that is not finite counts as infinite.
-Minimum minimize(sys::FunctionRef<double(const Vector& x, Vector& gradient)> function, const Vector& start,
-                 int steps_max);
+template <size_t N>
+using Slope = sys::FunctionRef<double(const std::array<double, N>& x, std::array<double, N>& gradient)>;
+
+// `function` returns its value at x and writes the gradient there; a value that is not finite counts as infinite. Of 5
+// and of 9 variables.
+template <size_t N>
+MinimumOf<N> minimize(std::type_identity_t<Slope<N>> function, const std::array<double, N>& start, int steps_max);
 
 }  // namespace braid::law

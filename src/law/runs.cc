@@ -118,7 +118,9 @@ bool next_line(std::string_view& text, std::string_view& line) {
 
 // Numbers the runs in the order of their names; or every row is a run.
 void number_runs(Runs& runs, const std::vector<std::string>& names) {
-  const auto key = [](const Row& r) { return std::tuple(r.run, r.params, r.tokens, r.flops, r.loss); };
+  const auto key = [](const Row& r) {
+    return std::tuple(r.run, r.params, r.tokens, r.flops, r.loss, r.width, r.depth);
+  };
   std::map<std::string_view, int64_t> numbers;
   for (const std::string& n : names) numbers.emplace(n, 0);
   int64_t count = 0;
@@ -145,8 +147,9 @@ Runs read_runs(std::string_view text, const std::string& name, const Columns& co
   const size_t params = header.need(columns.params), tokens = header.need(columns.tokens),
                loss = header.need(columns.loss);
   const std::optional<size_t> run = header.optional(columns.run, "run"),
-                              flops = header.optional(columns.flops, "flops");
-  Runs runs{.own_flops = flops.has_value()};
+                              flops = header.optional(columns.flops, "flops"), width = header.optional("", "width"),
+                              depth = header.optional("", "depth");
+  Runs runs{.own_flops = flops.has_value(), .has_shapes = width && depth};
   std::vector<std::string> names;
   while (next_line(text, line)) {
     const std::string where = at(name, ++number);
@@ -163,6 +166,10 @@ Runs read_runs(std::string_view text, const std::string& name, const Columns& co
     row.tokens = positive(fields[tokens], where, "tokens");
     row.loss = positive(fields[loss], where, "loss");
     row.flops = flops ? positive(fields[*flops], where, "flops") : 6 * row.params * row.tokens;
+    if (runs.has_shapes) {
+      row.width = positive(fields[*width], where, "width");
+      row.depth = positive(fields[*depth], where, "depth");
+    }
     if (run) names.push_back(std::move(fields[*run]));
   }
   if (runs.rows.empty()) fail(printable(name), {.what = "no rows", .expected = "one for each checkpoint"});

@@ -39,6 +39,8 @@ class Nester {
     Candidate all{.cost = costs.of({}), .bytes = stored_bytes(path_.weights)};
     all.loss = quick_loss(*whole_.model(), whole_.quick(), threads());
     Nested nested{.measure = options_.measure == Measure::active ? "active" : "params"};
+    nested.layer_order = order_.layers;
+    nested.energy = energy_in_order(whole_.layouts(), whole_.scores(), first_of(whole_.config(), order_, {}));
     Candidate base = all;
     for (const Budget& wanted : options_.budgets) {
       if (wanted.share < 1) {

@@ -129,9 +129,9 @@ struct Shortener {
 };
 
 // Of the channels that a norm reads, those that `keep` leaves.
-int64_t channels_left(const Layout& norm, const Keep& keep) {
-  if (norm.cols[0].label == Label::hidden) return std::ssize(keep.hidden);
-  return std::ssize(keep.of_layer.at(norm.spec.layer)[norm.cols[0].label]);
+const std::vector<int64_t>& channels_left(const Layout& norm, const Keep& keep) {
+  if (norm.cols[0].label == Label::hidden) return keep.hidden;
+  return keep.of_layer.at(norm.spec.layer)[norm.cols[0].label];
 }
 
 int64_t read_size(const io::Json& sizes, const AxisRange& range) {
@@ -153,6 +153,9 @@ std::vector<int64_t> read_layers(const io::Json& budget, int64_t depth, int64_t 
   return layers;
 }
 
+// Of a measurement over some rows: as many digits as it has.
+double rounded(double value) { return std::strtod(fmt::format("{:.5g}", value).c_str(), nullptr); }
+
 void read_scales(const io::Json& scales, const Config& config, const Layouts& layouts, Budget& budget) {
   for (const auto& [name, list] : scales.members()) {
     const auto& names = layouts.names();
@@ -164,6 +167,29 @@ void read_scales(const io::Json& scales, const Config& config, const Layouts& la
     for (const io::Json& scale : list.items()) own.push_back(static_cast<float>(scale.as_number({1e-6, 1e6})));
     const int64_t groups = norm_groups(config, layouts.of(name));
     if (std::ssize(own) != groups) list.refuse(fmt::format("has {} scales", own.size()), fmt::format("{}", groups));
+  }
+}
+
+std::vector<int64_t> read_order(const io::Json& json, int64_t depth) {
+  std::vector<int64_t> order, sorted;
+  for (const io::Json& l : json.items()) order.push_back(l.as_int({0, depth - 1}));
+  sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted != in_place(depth))
+    json.refuse("is not an order of the layers", fmt::format("0 to {} once each", depth - 1));
+  return order;
+}
+
+void read_energy(const io::Json& json, const Layouts& layouts, std::map<std::string, std::vector<double>>& to) {
+  for (const auto& [name, list] : json.members()) {
+    const auto& names = layouts.names();
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      list.refuse("is not a norm of the model", "its weight");
+    std::vector<double>& own = to[name];
+    for (const io::Json& e : list.items()) own.push_back(e.as_number({0, 1e30}));
+    const int64_t channels = layouts.of(name).spec.cols();
+    if (std::ssize(own) != channels)
+      list.refuse(fmt::format("has {} channels", own.size()), fmt::format("{}", channels));
   }
 }
 
@@ -190,7 +216,7 @@ Keep keep_of(const Config& config, const Layouts& layouts, const Budget& budget)
   keep.layers = budget.layers;
   for (const auto& [name, scales] : budget.norm_scale) {
     std::vector<float>& all = keep.norm_scale[name];
-    const int64_t each = channels_left(layouts.of(name), keep) / std::ssize(scales);
+    const int64_t each = std::ssize(channels_left(layouts.of(name), keep)) / std::ssize(scales);
     for (const float scale : scales) all.insert(all.end(), static_cast<size_t>(each), scale);
   }
   return keep;
@@ -206,6 +232,15 @@ Budget budget_of(const Config& config, const Layouts& layouts, const Keep& keep,
     for (int64_t g = 0; g < groups; ++g) budget.norm_scale[name].push_back(scale[static_cast<size_t>(g * each)]);
   }
   return budget;
+}
+
+std::map<std::string, std::vector<double>> energy_in_order(const Layouts& layouts, const Scores& scores,
+                                                           const Keep& order) {
+  std::map<std::string, std::vector<double>> energy;
+  for (const auto& [name, own] : scores.energy) {
+    for (const int64_t i : channels_left(layouts.of(name), order)) energy[name].push_back(own[static_cast<size_t>(i)]);
+  }
+  return energy;
 }
 
 const Budget& Nested::find(const std::string& where, const std::string& budget) const {
@@ -239,7 +274,13 @@ std::string nested_text(const Nested& nested) {
                        {"skipped_layers", std::move(skipped)},
                        {"norm_scale", std::move(scales)}});
   }
-  return ordered_json{{"measure", nested.measure}, {"budgets", std::move(budgets)}}.dump(1) + "\n";
+  ordered_json j = {{"measure", nested.measure}, {"budgets", std::move(budgets)}};
+  if (!nested.layer_order.empty()) j["layer_order"] = nested.layer_order;
+  for (const auto& [name, energy] : nested.energy) {
+    ordered_json& list = j["norm_energy"][name] = ordered_json::array();
+    for (const double e : energy) list.push_back(rounded(e));
+  }
+  return j.dump(1) + "\n";
 }
 
 Nested read_nested(const std::filesystem::path& folder, const Config& config, const Layouts& layouts) {
@@ -268,6 +309,8 @@ Nested read_nested(const std::filesystem::path& folder, const Config& config, co
     b.layers = read_layers(item, std::ssize(config.layers), b.sizes[Axis::layers]);
     if (const auto scales = item.get({"norm_scale"})) read_scales(*scales, config, layouts, b);
   }
+  if (const auto order = json.get({"layer_order"})) nested.layer_order = read_order(*order, std::ssize(config.layers));
+  if (const auto energy = json.get({"norm_energy"})) read_energy(*energy, layouts, nested.energy);
   if (nested.budgets.empty()) json.need({"budgets"}).refuse("has none", "at least one");
   return nested;
 }

@@ -29,6 +29,10 @@ struct Budget {
 struct Nested {
   std::string measure = "params";  // or active: what shares are of
   std::vector<Budget> budgets{};
+  // What sizes that are found later need: layers, the most important first, and energies of norms (Scores::energy).
+  // Empty in files without them.
+  std::vector<int64_t> layer_order{};
+  std::map<std::string, std::vector<double>> energy{};
 
   // By its name, or by a number that is its share. Error that lists them.
   const Budget& find(const std::string& where, const std::string& budget) const;
@@ -45,6 +49,10 @@ Keep keep_of(const models::Config& config, const Layouts& layouts, const Budget&
 
 // Of `keep`, which has the scales of norms.
 Budget budget_of(const models::Config& config, const Layouts& layouts, const Keep& keep, const Sizes& sizes);
+
+// Nested::energy of a model whose units are in an order: all that `order` has.
+std::map<std::string, std::vector<double>> energy_in_order(const Layouts& layouts, const Scores& scores,
+                                                           const Keep& order);
 
 std::string nested_text(const Nested& nested);
 // Error when there is no such file, or it does not fit the model of `config`.

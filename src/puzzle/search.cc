@@ -6,15 +6,19 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <sstream>
 
+#include "data/shuffle.h"
 #include "engine/runner.h"
 #include "io/atomic_file.h"
 #include "io/model_path.h"
 #include "models/count.h"
 #include "prune/prune.h"
 #include "puzzle/linear_fit.h"
+#include "puzzle/work.h"
 #include "sys/error.h"
+#include "train/weight_hash.h"
 
 namespace braid::puzzle {
 
@@ -60,6 +64,7 @@ class Searcher {
     count_costs();
     check_limits(false);  // of what needs no measurement
     check_together();
+    if (!options_.work.empty()) work_.emplace(options_.work, facts());
     const auto fitted = std::span(rows_).subspan(split_);
     bool whole = true;
     parent_.measure(fitted, options_.times.threads,
@@ -68,6 +73,7 @@ class Searcher {
     choose();
     if (!write(out)) return std::move(report_);
     compare(out);
+    if (work_) work_->remove();
     report_.whole = true;
     return std::move(report_);
   }
@@ -123,12 +129,57 @@ class Searcher {
       for (size_t v = 1; v < values.size(); ++v) {
         const auto go_on = [&] { return stage_("judging variants", done, total); };
         if (!go_on()) return false;
-        values[v] = rate(judge, rows, s, v, go_on);
+        if (!finished(s, v, values[v])) {
+          values[v] = rate(judge, rows, s, v, go_on);
+          if (!keep(s, v, values[v], go_on)) return false;
+        }
         ++done;
       }
       judge.advance();
     }
     return stage_("judging variants", done, total);
+  }
+
+  // What scores and values depend on. Numbers of threads change none.
+  Facts facts() const {
+    uint64_t rows = 0;
+    for (const data::Batch& row : rows_) {
+      for (const int32_t id : row.ids) rows = data::mix(rows, static_cast<uint64_t>(id));
+      for (const int32_t target : row.targets) rows = data::mix(rows, static_cast<uint64_t>(target));
+    }
+    std::string variants;
+    for (const Site& site : report_.sites) {
+      for (const Variant& v : site.variants)
+        variants += fmt::format("{} {}; ", v.name, v.change == Change::none ? "" : shape_of(v.block));
+    }
+    return {{"the model", fmt::format("{:016x}", train::sample_hash(path_.weights))},
+            {"the data", fmt::format("{} rows, {:016x}", rows_.size(), rows)},
+            {"--held", std::to_string(split_)},
+            {"--variants", variants},
+            {"--distill-tokens", std::to_string(options_.distill.tokens)},
+            {"--distill-lr", fmt::format("{}", options_.distill.lr)}};
+  }
+
+  // Whether an earlier search did that.
+  bool finished(size_t s, size_t v, Values& values) {
+    if (!work_ || !work_->has(s, v)) return false;
+    Work::Done done = work_->load(s, v);
+    Rated& rated = report_.rated[s][v];
+    done.rated.costs = rated.costs;
+    rated = done.rated;
+    rated.score = rated.difference.of(options_.metric);
+    values = std::move(done.values);
+    ++report_.reused;
+    return true;
+  }
+
+  // A variant whose training was stopped is not finished. False: it was.
+  bool keep(size_t s, size_t v, Values& values, const std::function<bool()>& go_on) {
+    if (!work_) return true;
+    if (!go_on()) return false;
+    work_->save(s, v, report_.rated[s][v], values);
+    values = work_->load(s, v).values;
+    return true;
   }
 
   bool any_linear() const {
@@ -333,6 +384,7 @@ class Searcher {
   std::vector<data::Batch> rows_;
   size_t split_ = 0;                         // rows before it judge, the others are fitted to
   std::vector<std::vector<Values>> values_;  // by site and variant
+  std::optional<Work> work_;
   Report report_;
 };
 

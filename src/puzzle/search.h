@@ -45,6 +45,9 @@ struct Options {
   TimeOptions times{};
   DistillOptions distill{};
   uint64_t seed = 0;
+  // Where finished variants are kept, so that the same search goes on from them (work.h); removed at the end. Limits,
+  // the metric and what is timed may be others then. Empty: nowhere.
+  std::filesystem::path work{};
 };
 
 struct Rated {
@@ -66,6 +69,7 @@ struct Report {
   std::vector<Site> sites{};
   std::vector<std::vector<Rated>> rated{};  // by site and variant
   int64_t distilled = 0;                    // variants that were trained
+  int64_t reused = 0;                       // variants that an earlier search had finished
   Costs rest{}, parent{}, chosen{}, limits{};
   compress::Instance instance{};
   compress::Choice choice{};

@@ -53,6 +53,32 @@ const Rendered kExpressions[] = {
      R"(True False True False True)"},
     {R"({{ l | slice(2) | list }} {{ l | slice(2, 'x') | list }} {{ [] | slice(2) | list }} {{ range(7) | slice(3) | map('list') | list }})",
      R"([[3, 1], [2]] [[3, 1], [2, 'x']] [[], []] [[0, 1, 2], [3, 4], [5, 6]])"},
+    {R"j({{ 'the quick-brown fox -- jumps over a well-known in-between dog' | wordwrap(12) }}|{{ 'foo-bar-baz a-b--c longestwordofall' | wordwrap(7, false, '/') }}|{{ 'foo-bar-baz longestword' | wordwrap(7, true, '/', false) }}|{{ 'a  b\n\n c' | wordwrap(1, wrapstring='/') }}|{{ '漢字 é-é' | wordwrap(2, wrapstring='/') }}|{{ '' | wordwrap }})j",
+     R"j(the quick-
+brown fox --
+jumps over a
+well-known
+in-between
+dog|foo-/bar-baz/a-b--c/longestwordofall|foo-bar/-baz lo/ngestwo/rd|a/b//c|漢字/é-/é|)j"},
+    {R"j({{ '<!-- a > b --><p>Main &raquo;\t<em>About</em></p> x &lt; y &#65;&#x42;&#128;&#0; &amp;amp; &hellip;&notit; &apos' | striptags }}|{{ html | striptags }}|{{ 'a <b' | striptags }}|{{ 5 | striptags }})j",
+     R"j(Main » About x < y AB€� &amp; …¬it; &apos|&"|a <b|5)j"},
+    {R"j({{ d | pprint }} {{ 'abc' | pprint }} {{ [] | pprint }} {{ {'b': 1, 'a': {2: 'x', 1: none}} | pprint }})j",
+     R"j({'a': [1, 2], 'b': 1, 'items': 5} 'abc' [] {'a': {1: None, 2: 'x'}, 'b': 1})j"},
+    {R"j({{ {'messages': m, 'long': ['word ' * 5, 'it\'s ' * 24], 'a': (1,), 'z': (('x' * 40), ('y' * 40))} | pprint }})j",
+     R"j({'a': (1,),
+ 'long': ['word word word word word ',
+          "it's it's it's it's it's it's it's it's it's it's it's it's it's "
+          "it's it's it's it's it's it's it's it's it's it's it's "],
+ 'messages': [{'content': 'hi', 'n': 2, 'role': 'user'},
+              {'content': 'yo', 'n': 1, 'role': 'assistant'},
+              {'content': None, 'role': 'user'}],
+ 'z': ('xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx',
+       'yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy')})j"},
+    {R"j({{ 'one two three four five six seven eight nine ten eleven twelve thirteen fourteen\nnext' | pprint }}|{{ ('x' * 90) | pprint }}|{{ (('w ' * 50),) | pprint }})j",
+     R"j(('one two three four five six seven eight nine ten eleven twelve thirteen '
+ 'fourteen\n'
+ 'next')|'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'|('w w w w w w w w w w w w w w w w w w w w w w w w w w w w w w w w w w w w w w '
+ 'w w w w w w w w w w w w ',))j"},
     {R"({{ html | forceescape }} {{ html | e | forceescape }})",
      R"(&lt;a href=&#39;x&#39;&gt;&amp;&#34;&lt;/a&gt; &amp;lt;a href=&amp;#39;x&amp;#39;&amp;gt;&amp;amp;&amp;#34;&amp;lt;/a&amp;gt;)"},
     {R"({{ 'a b/é?&' | urlencode }} {{ {'a b': 'c/d', 'e': 1} | urlencode }} {{ [['x', 'y z']] | urlencode }})",

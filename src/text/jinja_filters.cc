@@ -11,11 +11,14 @@
 
 #include "sys/utf8.h"
 #include "text/jinja_builtins.h"
+#include "text/jinja_html.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_operators.h"
+#include "text/jinja_pretty.h"
 #include "text/jinja_print.h"
 #include "text/jinja_text.h"
 #include "text/jinja_unicode.h"
+#include "text/jinja_wrap.h"
 
 namespace braid::text::jinja {
 namespace {
@@ -252,6 +255,23 @@ Value wordcount(Args& a) {
     inside = word;
   }
   return n;
+}
+
+// As textwrap wraps each line of it.
+Value wordwrap(Args& a) {
+  const std::string& s = a.text(0);
+  const int64_t width = a[1].given() ? a.whole(1, 79) : 79;
+  if (width <= 0) raise_type(fmt::format("ValueError: invalid width {} (must be > 0)", width));
+  const std::string between = a.given(3) ? a.text(3) : "\n";
+  std::vector<std::string> lines;
+  for (const std::string& line : split_lines(s, false))
+    lines.push_back(join(between, wrapped(line, width, a.flag(2, true), a.flag(4, true))));
+  return Value(join(between, lines));
+}
+
+Value strip_html(Args& a) { return Value(strip_tags(a.printed(0))); }
+Value pretty(Args& a) {
+  return Value(to_pretty(a[0], [&a](int64_t bytes) { a.in.spend(1 + bytes / kBytesPerStep); }));
 }
 
 // --- sequences ---
@@ -527,6 +547,7 @@ constexpr Builtin kFilters[] = {
     {"map", "value * **", map},
     {"max", "value case_sensitive? attribute?", max},
     {"min", "value case_sensitive? attribute?", min},
+    {"pprint", "value", pretty},
     {"reject", "value * **", reject},
     {"rejectattr", "value * **", reject_attr},
     {"replace", "value old new count?", replace_in},
@@ -538,6 +559,7 @@ constexpr Builtin kFilters[] = {
     {"slice", "value slices fill_with?", slice_up},
     {"sort", "value reverse? case_sensitive? attribute?", sort},
     {"string", "value", string},
+    {"striptags", "value", strip_html},
     {"sum", "value attribute? start?", sum},
     {"title", "value", title},
     {"tojson", "value ensure_ascii? indent? separators? sort_keys?", tojson},
@@ -547,6 +569,7 @@ constexpr Builtin kFilters[] = {
     {"upper", "value", upper},
     {"urlencode", "value", url_encode},
     {"wordcount", "value", wordcount},
+    {"wordwrap", "value width? break_long_words? wrapstring? break_on_hyphens?", wordwrap},
 };
 
 }  // namespace

@@ -288,15 +288,16 @@ void Language::run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, 
 // A step trains one model; held out are all of them, each by itself and together.
 void Language::run_budgets(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums) {
   if (backward) {
-    use_budget(budget_, ctx.threads);
+    use_budget(budget_, ctx.threads, static_cast<int64_t>(draws_.step));
     Objective::run_parts(ctx, parts, true, sums);
     nested_->add_gradients(budget_, ctx.threads);
     return;
   }
   for (size_t b = 0; b < nested_->count(); ++b) {
-    use_budget(b, ctx.threads);
+    use_budget(b, ctx.threads, {});
     Sums own;
     Objective::run_parts(ctx, parts, false, own);
+    if (nested_->is_routed(b)) sums.add(nested_->metric("cost", b), nested_->cost(), 1);
     for (const Sums::Sum& s : own.all()) {
       sums.add(s.name, s.sum, s.count);
       sums.add(nested_->metric(s.name, b), s.sum, s.count);
@@ -304,11 +305,11 @@ void Language::run_budgets(Ctx& ctx, std::span<const Range> parts, bool backward
   }
 }
 
-void Language::use_budget(size_t budget, int threads) {
+void Language::use_budget(size_t budget, int threads, std::optional<int64_t> step) {
   budget_ = budget;
   plan_ = &plans_[budget];
   routers_.layers.clear();  // of other sizes
-  nested_->take_values(budget, threads);
+  nested_->take_values(budget, threads, step);
   flops_ = train::flops_per_token(current().config(), length());
 }
 
@@ -366,11 +367,22 @@ void Language::complete(Sums& sums) {
 void Language::finish(bool updated, Sums& sums) {
   if (rollouts_) rollouts_->report(sums);
   const LossRecipe& loss = recipe_.loss;
-  if (nested_) sums["budget"].sum = nested_->share(budget_);
+  if (nested_) finish_budget(updated, sums);
   if (loop_) sums["loop_steps"].sum = static_cast<double>(depth_.steps);
   if (mesh_ && !routers_.layers.empty()) share_routers(*mesh_, routers_);
   add_metrics(loss, totals_.tokens, routers_, sums);
   if (updated) move_biases(loss, routers_, trained_->masters);
+}
+
+void Language::finish_budget(bool updated, Sums& sums) {
+  sums["budget"].sum = nested_->share(budget_);
+  if (recipe_.nest.router) sums["cost"].sum = nested_->is_routed(budget_) ? nested_->cost() : 1;
+  if (!updated) return nested_->forget();
+  const double lr =
+      learning_rate(recipe_.schedule, recipe_.optimizer.lr, static_cast<int64_t>(draws_.step), recipe_.steps);
+  nested_->learn(budget_, lr, [this](std::span<double> slopes) {
+    if (mesh_) mesh_->add_up(slopes);
+  });
 }
 
 void Language::write(std::span<const float> values, const fs::path& folder) {
@@ -384,17 +396,23 @@ void Language::lay_out(const fs::path& folder) {
 }
 
 void Language::write_sizes(const fs::path& folder) const {
-  if (nested_) io::write_text_file(folder / prune::kNestedFile, nested_->file());
+  if (nested_) io::write_text_file(folder / prune::kNestedFile, nested_->sizes_file());
 }
 
 fs::path Language::weights_in(const fs::path& folder) const { return models::weights_in(trained_->masters, folder); }
 
 void Language::write_state(const fs::path& folder) const {
   if (rollouts_) rollouts_->write_state(folder);
+  if (nested_) nested_->write_state(folder);
 }
 
 void Language::read_state(const fs::path& folder) {
   if (rollouts_) rollouts_->read_state(folder);
+  if (nested_) nested_->read_state(folder);
+}
+
+std::vector<std::string> Language::results() const {
+  return nested_ ? nested_->describe_sizes() : std::vector<std::string>();
 }
 
 std::vector<std::string> Language::notes() const {

@@ -55,6 +55,7 @@ class Language final : public Objective {
   void read_state(const std::filesystem::path& folder) override;
   void write_batch(const std::filesystem::path& file) const override;
   Facts facts() const override;
+  std::vector<std::string> results() const override;  // the sizes that routers of nested models chose
 
   // The model in training, for runs between steps: it has the weights of the last step.
   std::shared_ptr<models::Model> model() const { return {trained_, trained_->model.get()}; }
@@ -88,7 +89,8 @@ class Language final : public Objective {
                Sums& sums);
   void name_losses(Sums& sums) const;
   models::Model& current() { return nested_ ? nested_->model(budget_) : *trained_->model; }
-  void use_budget(size_t budget, int threads);
+  void use_budget(size_t budget, int threads, std::optional<int64_t> step);
+  void finish_budget(bool updated, Sums& sums);
   void run_budgets(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums);
   void make_plans(const models::Config& config, Ctx& ctx);
 

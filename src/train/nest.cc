@@ -39,6 +39,7 @@ void check_nest(const Recipe& recipe) {
   const NestRecipe& nest = recipe.nest;
   if (nest.budgets.empty()) {
     if (!nest.sampling.empty()) fail("nest.sampling", {.what = "there are no budgets", .expected = "nest.budgets"});
+    if (nest.router) fail("nest.router", {.what = "there are no budgets", .expected = "nest.budgets"});
     return;
   }
   if (!nest.sampling.empty() && nest.sampling.size() != nest.budgets.size())
@@ -51,6 +52,8 @@ void check_nest(const Recipe& recipe) {
     if (std::count(nest.budgets.begin(), nest.budgets.end(), nest.budgets[i]) > 1)
       fail("nest.budgets", {.what = "names one twice", .got = fmt::format("{:g}", nest.budgets[i])});
   }
+  if (nest.router && nest.budgets == std::vector<double>{1})
+    fail("nest.router", {.what = "has no smaller model to size", .expected = "a budget below 1"});
   const auto refuse = [](bool asked, const char* word) {
     if (asked)
       fail("nest.budgets", {.what = fmt::format("cannot be combined with {}", word), .hint = "leaving one out"});
@@ -109,24 +112,72 @@ bool NestedModels::is_whole(const models::Config& config, const prune::Budget& b
 
 NestedModels::NestedModels(const Recipe& recipe, const io::ModelPath& origin, models::MasterWeights& masters,
                            models::Model& whole)
-    : masters_(masters), whole_(whole), seed_(static_cast<uint64_t>(recipe.seed)) {
+    : masters_(masters),
+      whole_(whole),
+      seed_(static_cast<uint64_t>(recipe.seed)),
+      recipe_(recipe.nest),
+      steps_(recipe.steps) {
   const models::Config& config = whole.config();
   const models::OpenFolder folder = models::open_folder(origin);
   const prune::Layouts layouts(config, folder.source.get());
-  const prune::Nested nested = prune::read_nested(origin.folder, config, layouts);
+  nested_ = prune::read_nested(origin.folder, config, layouts);
   file_ = sys::read_file((origin.folder / prune::kNestedFile).string());
-  for (size_t i = 0; i < recipe.nest.budgets.size(); ++i) {
+  for (size_t i = 0; i < recipe_.budgets.size(); ++i) {
     Member& m = members_.emplace_back();
-    m.budget = nested.find("nest.budgets", fmt::format("{}", recipe.nest.budgets[i]));
-    if (!recipe.nest.sampling.empty()) m.weight = recipe.nest.sampling[i];
+    m.budget = nested_.find("nest.budgets", fmt::format("{}", recipe_.budgets[i]));
+    m.routed = recipe_.router && m.budget.share < 1;
+    if (!recipe_.sampling.empty()) m.weight = recipe_.sampling[i];
   }
+  if (recipe_.router) routed_ = std::make_unique<Routed>(config, folder, masters, nested_, members_, seed_);
   for (Member& m : members_) {
-    if (is_whole(config, m.budget)) continue;
+    if (m.routed || is_whole(config, m.budget)) continue;
     m.keep = prune::keep_of(config, layouts, m.budget);
     m.store = std::make_unique<WeightStore>();
     prune::CutSource cut(*folder.source, layouts, m.keep, *m.store);
     Prefixes source(masters, cut, m);
     m.model = std::make_unique<models::Model>(prune::resized(config, m.budget.sizes, m.keep.layers), source);
+  }
+}
+
+namespace {
+
+constexpr const char* kRouterFile = "nest_router.safetensors";
+
+// Of every axis the size that is nearest to the budget's.
+std::vector<size_t> start_of(const prune::SoftSizes& sizes, const prune::Budget& budget) {
+  std::vector<size_t> start;
+  for (const prune::SoftAxis& axis : sizes.axes()) {
+    const auto distance = [&](int64_t size) { return std::abs(size - budget.sizes[axis.axis]); };
+    const auto nearest = std::ranges::min_element(axis.sizes, {}, distance);
+    start.push_back(static_cast<size_t>(nearest - axis.sizes.begin()));
+  }
+  return start;
+}
+
+template <class Members>
+std::vector<std::vector<size_t>> starts_of(const prune::SoftSizes& sizes, const Members& members) {
+  std::vector<std::vector<size_t>> starts;
+  for (const auto& m : members) starts.push_back(start_of(sizes, m.budget));
+  return starts;
+}
+
+}  // namespace
+
+NestedModels::Routed::Routed(const models::Config& config, const models::OpenFolder& folder,
+                             models::MasterWeights& masters, const prune::Nested& nested,
+                             const std::vector<Member>& members, uint64_t seed)
+    : layouts(config, folder.source.get()),
+      sizes(config, layouts, nested, "nest.router"),
+      router(sizes.axes(), starts_of(sizes, members), seed),
+      masked(config, folder, layouts, masters) {
+  sizes.set(sizes.smallest());
+  const double least = sizes.cost();
+  for (const Member& m : members) {
+    if (m.budget.share < least)
+      fail("nest.budgets", {.what = fmt::format("routers cannot make {} that small", printable(m.budget.name)),
+                            .got = fmt::format("{:.4g} with the least of every axis", least),
+                            .expected = fmt::format("{:g} of the {}", m.budget.share, nested.measure),
+                            .hint = "nest.router=false"});
   }
 }
 
@@ -146,7 +197,7 @@ size_t NestedModels::draw(int64_t step) const {
 }
 
 double NestedModels::bytes() const {
-  double sum = 0;
+  double sum = routed_ ? routed_->masked.bytes() : 0;
   for (const Member& m : members_) {
     for (const Site& s : m.sites) {
       sum += static_cast<double>(s.value.bytes());
@@ -158,7 +209,12 @@ double NestedModels::bytes() const {
   return sum;
 }
 
-void NestedModels::take_values(size_t budget, int threads) {
+void NestedModels::take_values(size_t budget, int threads, std::optional<int64_t> step) {
+  if (members_[budget].routed) {
+    NestRouter& router = routed_->router;
+    routed_->sizes.set(step ? router.draw(budget, *step, steps_) : router.best(budget));
+    return routed_->masked.take_values(routed_->sizes, threads);
+  }
   const std::vector<Site>& sites = members_[budget].sites;
   const std::span<const float> values = masters_.values();
   const std::span<const Bf16> rounded = masters_.rounded();
@@ -180,6 +236,7 @@ void NestedModels::take_values(size_t budget, int threads) {
 }
 
 void NestedModels::add_gradients(size_t budget, int threads) {
+  if (members_[budget].routed) return routed_->masked.add_gradients(routed_->sizes, threads);
   std::vector<Site>& sites = members_[budget].sites;
   const std::span<float> sums = masters_.grads();
   sys::parallel_for(threads, std::ssize(sites), 1, [&](int64_t begin, int64_t end) {
@@ -195,6 +252,63 @@ void NestedModels::add_gradients(size_t budget, int threads) {
       });
     }
   });
+}
+
+void NestedModels::learn(size_t budget, double lr, const std::function<void(std::span<double>)>& add_up) {
+  if (!members_[budget].routed) return;
+  prune::SoftSizes& sizes = routed_->sizes;
+  prune::Shares slopes = sizes.take_slopes();
+  for (std::vector<double>& axis : slopes) add_up(axis);
+  const double share = members_[budget].budget.share;
+  sizes.cost((sizes.cost() > share ? 1 : -1) * recipe_.router_cost / share);
+  const prune::Shares costs = sizes.take_slopes();
+  for (size_t a = 0; a < slopes.size(); ++a) {
+    for (size_t j = 0; j < slopes[a].size(); ++j) slopes[a][j] += costs[a][j];
+  }
+  routed_->router.learn(slopes, recipe_.router_lr * lr);
+}
+
+prune::Budget NestedModels::routed_budget(size_t budget) const {
+  const prune::Budget& was = members_[budget].budget;
+  prune::Budget is = routed_->sizes.budget(routed_->router.best(budget));
+  is.name = was.name;
+  is.share = was.share;
+  return is;
+}
+
+std::vector<std::string> NestedModels::describe_sizes() const {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (!members_[i].routed) continue;
+    const prune::Budget b = routed_budget(i);
+    std::string line = fmt::format("budget {}:", printable(b.name));
+    for (const prune::SoftAxis& axis : routed_->sizes.axes())
+      line += fmt::format(" {} {}/{}", prune::name_of(axis.axis), b.sizes[axis.axis], axis.sizes.back());
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+std::string NestedModels::sizes_file() const {
+  if (!routed_) return file_;
+  prune::Nested nested = nested_;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (!members_[i].routed) continue;
+    const prune::Budget own = routed_budget(i);
+    for (prune::Budget& b : nested.budgets) {
+      if (b.name == own.name) b = own;
+    }
+  }
+  return prune::nested_text(nested);
+}
+
+void NestedModels::write_state(const std::filesystem::path& folder) const {
+  if (routed_) routed_->router.write(folder / kRouterFile);
+}
+
+// A run that is forced may go on from one without routers.
+void NestedModels::read_state(const std::filesystem::path& folder) {
+  if (routed_ && std::filesystem::exists(folder / kRouterFile)) routed_->router.read(folder / kRouterFile);
 }
 
 const char* NestedModels::metric(std::string_view name, size_t budget) {

@@ -6,61 +6,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/tape.h"
-#include "io/atomic_file.h"
-#include "io/safetensors.h"
 #include "models/load.h"
-#include "prune/nest.h"
 #include "prune/row_pass.h"
 #include "prune/write.h"
 #include "support/data.h"
 #include "support/error_of.h"
 #include "support/folder.h"
-#include "train/language.h"
+#include "train/nest_fixture.h"
 #include "train/ranks_fixture.h"
-#include "train/trainer.h"
 
 namespace braid::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-const data::DataSpec kChain{.kind = "markov", .batch = 2, .length = 24, .seed = 1, .generator = {.states = 16}};
-
-// A hybrid with a prediction block, which is nested as it lies: with models of half of every axis, or (0.6) of experts
-// and layers alone, whose norms read all that they did.
-io::ModelPath nested_hybrid(const fs::path& out) {
-  fs::copy(support::data("hf/nemotron-h-latent-mtp"), out);
-  const io::ModelPath path = io::find_model(out.string());
-  const models::Config config = models::load_config(path);
-  const prune::Layouts layouts(config, models::open_folder(path).source.get());
-  nlohmann::json half = {{"name", "half"}, {"share", 0.5}, {"skipped_layers", {1}}},
-                 some = {{"name", "0.6"}, {"share", 0.6}, {"skipped_layers", {1}}};
-  for (const prune::AxisRange& r : prune::axes_of(config, {.width = 0.5, .depth = 0.5})) {
-    if (!r.why.empty()) continue;
-    const bool narrow = r.axis == prune::Axis::experts || r.axis == prune::Axis::shared_ffn;
-    half["sizes"][name_of(r.axis)] = r.least;
-    if (narrow) some["sizes"][name_of(r.axis)] = r.least;
-    if (r.axis == prune::Axis::layers) half["sizes"]["layers"] = some["sizes"]["layers"] = r.full - 1;
-  }
-  for (const std::string& name : layouts.names()) {
-    const prune::Layout& l = layouts.of(name);
-    if (l.spec.role != ParamRole::norm && l.spec.role != ParamRole::gated_norm) continue;
-    const std::vector<double> scales(static_cast<size_t>(norm_groups(config, l)), 1.5);
-    half["norm_scale"][name] = scales;
-  }
-  const nlohmann::json whole = {{"name", "1"}, {"share", 1}, {"sizes", nlohmann::json::object()}};
-  io::write_text_file(out / prune::kNestedFile, nlohmann::json{{"budgets", {whole, some, half}}}.dump());
-  return path;
-}
 
 struct Subject {
   explicit Subject(const fs::path& out) : path(nested_hybrid(out)) {
@@ -68,7 +33,7 @@ struct Subject {
     recipe.nest.sampling = {1, 0, 3};
     model = masters.load(path);
     nested.emplace(recipe, path, masters, *model);
-    row = prune::read_rows(kChain, path, model->config(), 8)[0];
+    row = prune::read_rows(kNestChain, path, model->config(), 8)[0];
   }
 
   // Of the main targets and those of the prediction block.
@@ -162,82 +127,37 @@ TEST(NestedModels, StepsDrawBudgetsByTheirShares) {
   EXPECT_NEAR(static_cast<double>(count[2]) / 4000, 0.75, 0.04);
 }
 
-Recipe recipe_of(const fs::path& init, const fs::path& out) {
-  Recipe r;
-  r.init = init.string();
-  r.out = out.string();
-  r.dtype = "f32";
-  r.steps = 6;
-  r.batch = 2;
-  r.length = 24;
-  r.data = kChain;
-  r.optimizer = {.lr = 1e-3, .weight_decay = 0, .clip = 0};
-  r.checkpoint.every = 3;
-  return r;
-}
-
-// The checkpoint at the end.
-fs::path train(const Recipe& recipe, const fs::path& from = {}, const Watcher& watcher = {}) {
-  Arena arena;
-  Ctx ctx{.arena = arena, .threads = 1};
-  Language language(recipe, ctx);
-  Trainer trainer(recipe, language, ctx);
-  if (!from.empty()) trainer.resume(from);
-  EXPECT_EQ(trainer.train(watcher), Outcome::finished);
-  return list_checkpoints(recipe.out).back();
-}
-
-fs::path slice_of(const fs::path& nested, const std::string& budget, const fs::path& out) {
-  const io::ModelPath path{.name = nested.string(), .folder = nested, .weights = nested};
-  EXPECT_TRUE(prune::slice_model(path, budget, out, [](const char*, int64_t, int64_t) { return true; }).whole);
-  return out;
-}
-
-// The names of tensors whose values differ.
-std::vector<std::string> different(const fs::path& a, const fs::path& b) {
-  const io::Safetensors one(a), other(b);
-  std::vector<std::string> names;
-  for (const io::StoredTensor& t : one.tensors()) {
-    const View v = other.need(t.name);
-    if (v.shape != t.view.shape || v.dtype != t.view.dtype ||
-        std::memcmp(v.data, t.view.data, static_cast<size_t>(v.bytes())) != 0)
-      names.push_back(t.name);
-  }
-  EXPECT_EQ(one.tensors().size(), other.tensors().size());
-  return names;
-}
-
 // Bit for bit: by predicting tokens, those of the prediction block too, and with a teacher.
 TEST(NestedModels, OneTrainsAsItsSlice) {
   const support::Folder place;
   const fs::path nested = nested_hybrid(place.path() / "nested").folder,
-                 slice = slice_of(nested, "0.6", place.path() / "slice");
+                 slice = nest_slice(nested, "0.6", place.path() / "slice");
   for (const bool taught : {false, true}) {
     const auto with = [&](const fs::path& init, const std::string& out) {
-      Recipe r = recipe_of(init, place.path() / (out + (taught ? "-taught" : "")));
+      Recipe r = nest_recipe(init, place.path() / (out + (taught ? "-taught" : "")));
       taught ? void(r.distill.teacher = nested.string()) : void(r.loss.mtp_scale = 0.3);
       return r;
     };
     Recipe inside = with(nested, "inside");
     inside.nest.budgets = {0.6};
-    const fs::path whole = train(inside), apart = train(with(slice, "apart")),
-                   end = slice_of(whole, "0.6", place.path() / (taught ? "end-taught" : "end"));
-    EXPECT_EQ(different(end, apart), std::vector<std::string>{});
-    EXPECT_GT(different(end, slice).size(), 10u);
+    const fs::path whole = train_nest(inside), apart = train_nest(with(slice, "apart")),
+                   end = nest_slice(whole, "0.6", place.path() / (taught ? "end-taught" : "end"));
+    EXPECT_EQ(different_tensors(end, apart), std::vector<std::string>{});
+    EXPECT_GT(different_tensors(end, slice).size(), 10u);
   }
 }
 
 // Each budget's terms of the held-out loss have the factors that those of all have.
 TEST(NestedModels, TermsHeldOutAreTheMeansOverBudgets) {
   const support::Folder place;
-  Recipe r = recipe_of(nested_hybrid(place.path() / "nested").folder, place.path() / "out");
+  Recipe r = nest_recipe(nested_hybrid(place.path() / "nested").folder, place.path() / "out");
   r.nest.budgets = {1, 0.6, 0.5};
   r.loss.mtp_scale = 0.3;
   r.loss.z = 0.01;
   r.steps = 1;
   r.eval = {.every = 1, .batches = 2};
   std::map<std::string, double> held;
-  train(r, {}, {.held_out = [&](const HeldOutLog& log) { held.insert(log.metrics.begin(), log.metrics.end()); }});
+  train_nest(r, {}, {.held_out = [&](const HeldOutLog& log) { held.insert(log.metrics.begin(), log.metrics.end()); }});
   for (const auto& [name, part] :
        {std::pair<std::string, std::string>{"z_loss", "z_loss"}, {"mtp_loss", "mtp_loss_1"}}) {
     EXPECT_GT(held.at(name), 0) << name;
@@ -250,30 +170,30 @@ TEST(NestedModels, TermsHeldOutAreTheMeansOverBudgets) {
 TEST(NestedModels, AllTrainWithTheSameBitsInPartsAndResumed) {
   const support::Folder place;
   const fs::path nested = nested_hybrid(place.path() / "nested").folder;
-  Recipe r = recipe_of(nested, place.path() / "whole");
+  Recipe r = nest_recipe(nested, place.path() / "whole");
   r.nest.budgets = {1, 0.6, 0.5};
   r.loss.mtp_scale = 0.3;
   r.eval = {.every = 3, .batches = 1};
-  const fs::path whole = train(r);
+  const fs::path whole = train_nest(r);
   r.out = (place.path() / "cut").string();
   r.steps = 3;
-  const fs::path half = train(r);
+  const fs::path half = train_nest(r);
   r.steps = 6;
   r.accumulate = 2;
-  const fs::path resumed = train(r, half);
+  const fs::path resumed = train_nest(r, half);
   EXPECT_NE(half, resumed);
-  EXPECT_EQ(different(whole, resumed), std::vector<std::string>{});
-  EXPECT_EQ(different(whole / "training" / "state.safetensors", resumed / "training" / "state.safetensors"),
+  EXPECT_EQ(different_tensors(whole, resumed), std::vector<std::string>{});
+  EXPECT_EQ(different_tensors(whole / "training" / "state.safetensors", resumed / "training" / "state.safetensors"),
             std::vector<std::string>{});
-  EXPECT_GT(different(whole, half).size(), 10u);
-  slice_of(whole, "half", place.path() / "slice");  // a checkpoint is nested
+  EXPECT_GT(different_tensors(whole, half).size(), 10u);
+  nest_slice(whole, "half", place.path() / "slice");  // a checkpoint is nested
 }
 
 // Ranks that divide the batch sum the gradients of the model that a step trains.
 TEST(NestedModels, RanksTrainWhatOneDoes) {
   const support::Folder place;
   const fs::path nested = nested_hybrid(place.path() / "nested").folder;
-  Recipe r = recipe_of(nested, place.path() / "one");
+  Recipe r = nest_recipe(nested, place.path() / "one");
   r.nest.budgets = {1, 0.6, 0.5};
   r.batch = 5;  // divided unevenly
   r.checkpoint.every = 0;
@@ -306,10 +226,10 @@ TEST(NestedModels, RefuseWhatTheyAreNot) {
   const support::Folder place;
   const fs::path nested = nested_hybrid(place.path() / "nested").folder;
   const auto says = [&](auto&& change) {
-    Recipe r = recipe_of(nested, place.path() / "out");
+    Recipe r = nest_recipe(nested, place.path() / "out");
     r.nest.budgets = {1, 0.5};
     change(r);
-    return support::error_of([&] { train(r); });
+    return support::error_of([&] { train_nest(r); });
   };
   EXPECT_NE(says([](Recipe& r) { r.nest.budgets = {0.7}; }).find("no such budget; got 0.7"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.nest.budgets = {1, 1}; }).find("names one twice"), std::string::npos);

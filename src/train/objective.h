@@ -91,6 +91,8 @@ class Objective {
   virtual Facts facts() const = 0;
   // What is known before the first step, a line each.
   virtual std::vector<std::string> describe() const { return {}; }
+  // And after the last one.
+  virtual std::vector<std::string> results() const { return {}; }
 };
 
 }  // namespace braid::train

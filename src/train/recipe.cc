@@ -212,6 +212,16 @@ void each_memory_word(R& r, Visit& visit) {
 }
 
 template <class R, class Visit>
+void each_nest_word(R& r, Visit& visit) {
+  visit("nest.budgets", r.budgets, io::NumberRange{1e-6, 1},
+        "of a nested model (braid nest): a step trains one of its models of these shares");
+  visit("nest.sampling", r.sampling, kNotNegative, "how often each; empty: all alike");
+  visit("nest.router", r.router, "true: routers learn the sizes of the smaller models");
+  visit("nest.router_lr", r.router_lr, io::NumberRange{0, 1e6}, "of them, times the learning rate of the step");
+  visit("nest.router_cost", r.router_cost, kNotNegative, "weight of the distance of the cost from the share, over it, in their loss");
+}
+
+template <class R, class Visit>
 void each_word(R& r, Visit&& visit) {
   visit("objective", r.objective, Choices{"language", "graph"},
         "language, or graph: classes of nodes or graphs, or edges");
@@ -247,9 +257,7 @@ void each_word(R& r, Visit&& visit) {
   each_loop_word(r.loop, visit);
   each_task_word(r, visit);
   each_rollout_word(r.rollout, visit);
-  visit("nest.budgets", r.nest.budgets, io::NumberRange{1e-6, 1},
-        "of a nested model (braid nest): a step trains one of its models of these shares");
-  visit("nest.sampling", r.nest.sampling, kNotNegative, "how often each; empty: all alike");
+  each_nest_word(r.nest, visit);
   each_memory_word(r, visit);
   visit("precision.recipe", r.precision, Choices{}, "none, bf16, fp8, fp8-block, mxfp8, mxfp4 or nvfp4");
   visit("precision.stochastic", r.precision_stochastic, "false: gradients are rounded to nearest, an ablation");

@@ -122,6 +122,10 @@ struct RolloutRecipe {
 struct NestRecipe {
   std::vector<double> budgets{};   // shares, as nested.json lists them
   std::vector<double> sampling{};  // how often a step trains each; empty: all alike
+  // The sizes of the smaller ones are learnt (nest_router.h): by routers, at router_lr times the rate of the weights,
+  // from the loss and router_cost |cost - share| / share.
+  bool router = false;
+  double router_lr = 100, router_cost = 1;
 };
 
 // How ranks share a run (mesh.h).
