@@ -15,7 +15,8 @@ add_library(braid_flags INTERFACE)
 include({root}/cmake/BraidModule.cmake)
 add_module(sys LAYER 0)
 add_module(core LAYER 1 DEPS sys)
-add_module(math LAYER 2 DEPS core sys)
+add_module(codec LAYER 2 DEPS core)
+add_module(math LAYER 3 DEPS core sys)
 {line}
 """
 
@@ -31,7 +32,7 @@ class AddModule(unittest.TestCase):
         self.assertEqual(self.configure("add_op(norm DEPS sys)"), (0, ""))
 
     def test_wrong_edges_stop_the_configuration(self):
-        for line, says in (("add_module(io LAYER 2 DEPS math)", "wrong edge io -> math; got layer 2 -> 2"),
+        for line, says in (("add_module(io LAYER 2 DEPS math)", "wrong edge io -> math; got layer 2 -> 3"),
                            ("add_module(log LAYER 0 DEPS core)", "wrong edge log -> core; got layer 0 -> 1"),
                            ("add_module(io LAYER 2 DEPS text)", "io depends on text, which is not a module yet"),
                            ("add_module(io DEPS sys)", "io has no LAYER")):

@@ -5,8 +5,10 @@
 #include <filesystem>
 
 #include "models/adapters.h"
+#include "nn/precision.h"
 #include "sys/error.h"
 #include "train/checkpoint.h"
+#include "train/origin.h"
 
 namespace braid::apps {
 
