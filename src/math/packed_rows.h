@@ -1,4 +1,5 @@
-// The rows of an op that has one for every class of math/packed.h. Calls has what such a row needs, the class first:
+// The rows of an op that has one for every class of math/packed.h, or for two of them. Calls has what such a row needs,
+// the class first:
 //   static const char* supports(Class c, const Op& op);
 //   static int64_t workspace(Class c, const Op& op, int threads);
 //   static void run(Class c, Ctx& ctx, const Op& op, std::span<std::byte> workspace);
@@ -26,5 +27,11 @@ template <class Op, class Calls>
 constexpr Row<Op> kBf16Row = row<Op, Calls, Class::bf16>("packed_bf16", "bf16_chain");
 template <class Op, class Calls>
 constexpr Row<Op> kF32Row = row<Op, Calls, Class::f32>("packed_f32", "f32_chain");
+
+// Of ops that multiply blocks (block_kernel_of) and have register tiles for FP32.
+template <class Op, class Calls>
+constexpr Row<Op> kBlockTileRow = row<Op, Calls, Class::bf16_tile>("tile", "bf16_tile_chain");
+template <class Op, class Calls>
+constexpr Row<Op> kBlockDotRow = row<Op, Calls, Class::bf16_dot>("dot", "bf16_dot_chain");
 
 }  // namespace braid::packed

@@ -7,6 +7,7 @@
 #include "core/ref.h"
 #include "kernels/attention/attention_ref.h"
 #include "kernels/attention/attention_rows.h"
+#include "math/packed_rows.h"
 
 namespace braid {
 namespace {
@@ -239,49 +240,47 @@ const char* hwy_supports(const AttentionFwd& op) {
                                                                                                       : "strided rows";
 }
 
-// Queries are rounded to BF16, so only for callers that asked for BF16 products.
-template <packed::Class kClass>
-const char* packed_supports(const AttentionFwd& op) {
-  if (op.y.dtype != DType::bf16) return "y is not BF16";
-  if (op.k_pages.dtype == DType::f32) return "pages are F32";
-  // Packing a block of keys has to serve several rows, in a step too.
-  if (op.q.dim(1) < 4 * op.k_pages.dim(2)) return "fewer than four query heads per KV head";
-  if (const char* reason = packed::refusal(kClass)) return reason;
-  return hwy_supports(op);
-}
-template <packed::Class kClass>
-int64_t packed_workspace(const AttentionFwd& op, int threads) {
-  const packed::Kernel kernel = packed::block_kernel_of(kClass);
-  return attention_fwd_workspace(&kernel, op, threads);
-}
-template <packed::Class kClass>
-void fwd_packed(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace) {
-  const packed::Kernel kernel = packed::block_kernel_of(kClass);
-  attention_fwd_blocks(&kernel, ctx, op, workspace);
-}
-
 int64_t bwd_workspace(const AttentionBwd& op, int threads) { return attention_bwd_workspace(nullptr, op, threads); }
 void bwd_hwy(Ctx& ctx, const AttentionBwd& op, std::span<std::byte> workspace) {
   attention_bwd_blocks(nullptr, ctx, op, workspace);
 }
 
-template <packed::Class kClass>
-const char* bwd_packed_supports(const AttentionBwd& op) {
-  if (op.q.dtype != DType::bf16 || op.k.dtype != DType::bf16 || op.v.dtype != DType::bf16)
-    return "queries, keys or values are not BF16";
-  if (const char* reason = packed::refusal(kClass)) return reason;
-  return bwd_supports(op);
-}
-template <packed::Class kClass>
-int64_t bwd_packed_workspace(const AttentionBwd& op, int threads) {
-  const packed::Kernel kernel = packed::block_kernel_of(kClass);
-  return attention_bwd_workspace(&kernel, op, threads);
-}
-template <packed::Class kClass>
-void bwd_packed(Ctx& ctx, const AttentionBwd& op, std::span<std::byte> workspace) {
-  const packed::Kernel kernel = packed::block_kernel_of(kClass);
-  attention_bwd_blocks(&kernel, ctx, op, workspace);
-}
+// Rows on packed blocks of keys.
+struct Packed {
+  // Queries are rounded to BF16, so only for callers that asked for BF16 products.
+  static const char* supports(packed::Class c, const AttentionFwd& op) {
+    if (op.y.dtype != DType::bf16) return "y is not BF16";
+    if (op.k_pages.dtype == DType::f32) return "pages are F32";
+    // Packing a block of keys has to serve several rows, in a step too.
+    if (op.q.dim(1) < 4 * op.k_pages.dim(2)) return "fewer than four query heads per KV head";
+    if (const char* reason = packed::refusal(c)) return reason;
+    return hwy_supports(op);
+  }
+  static const char* supports(packed::Class c, const AttentionBwd& op) {
+    if (op.q.dtype != DType::bf16 || op.k.dtype != DType::bf16 || op.v.dtype != DType::bf16)
+      return "queries, keys or values are not BF16";
+    if (const char* reason = packed::refusal(c)) return reason;
+    return bwd_supports(op);
+  }
+
+  static int64_t workspace(packed::Class c, const AttentionFwd& op, int threads) {
+    const packed::Kernel kernel = packed::block_kernel_of(c);
+    return attention_fwd_workspace(&kernel, op, threads);
+  }
+  static int64_t workspace(packed::Class c, const AttentionBwd& op, int threads) {
+    const packed::Kernel kernel = packed::block_kernel_of(c);
+    return attention_bwd_workspace(&kernel, op, threads);
+  }
+
+  static void run(packed::Class c, Ctx& ctx, const AttentionFwd& op, std::span<std::byte> space) {
+    const packed::Kernel kernel = packed::block_kernel_of(c);
+    attention_fwd_blocks(&kernel, ctx, op, space);
+  }
+  static void run(packed::Class c, Ctx& ctx, const AttentionBwd& op, std::span<std::byte> space) {
+    const packed::Kernel kernel = packed::block_kernel_of(c);
+    attention_bwd_blocks(&kernel, ctx, op, space);
+  }
+};
 
 }  // namespace
 
@@ -394,16 +393,8 @@ std::span<const Row<KvStore>> KvStore::rows() {
 
 std::span<const Row<AttentionFwd>> AttentionFwd::rows() {
   static constexpr Row<AttentionFwd> kRows[] = {
-      {.name = "tile",
-       .numerics = "bf16_tile_chain",
-       .supports = &packed_supports<packed::Class::bf16_tile>,
-       .workspace = &packed_workspace<packed::Class::bf16_tile>,
-       .run = &fwd_packed<packed::Class::bf16_tile>},
-      {.name = "dot",
-       .numerics = "bf16_dot_chain",
-       .supports = &packed_supports<packed::Class::bf16_dot>,
-       .workspace = &packed_workspace<packed::Class::bf16_dot>,
-       .run = &fwd_packed<packed::Class::bf16_dot>},
+      packed::kBlockTileRow<AttentionFwd, Packed>,
+      packed::kBlockDotRow<AttentionFwd, Packed>,
       {.name = "hwy", .numerics = "f32", .supports = &hwy_supports, .workspace = &hwy_workspace, .run = &fwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
@@ -412,16 +403,8 @@ std::span<const Row<AttentionFwd>> AttentionFwd::rows() {
 
 std::span<const Row<AttentionBwd>> AttentionBwd::rows() {
   static constexpr Row<AttentionBwd> kRows[] = {
-      {.name = "tile",
-       .numerics = "bf16_tile_chain",
-       .supports = &bwd_packed_supports<packed::Class::bf16_tile>,
-       .workspace = &bwd_packed_workspace<packed::Class::bf16_tile>,
-       .run = &bwd_packed<packed::Class::bf16_tile>},
-      {.name = "dot",
-       .numerics = "bf16_dot_chain",
-       .supports = &bwd_packed_supports<packed::Class::bf16_dot>,
-       .workspace = &bwd_packed_workspace<packed::Class::bf16_dot>,
-       .run = &bwd_packed<packed::Class::bf16_dot>},
+      packed::kBlockTileRow<AttentionBwd, Packed>,
+      packed::kBlockDotRow<AttentionBwd, Packed>,
       {.name = "hwy", .numerics = "f32", .supports = &bwd_supports, .workspace = &bwd_workspace, .run = &bwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };

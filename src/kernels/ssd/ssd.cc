@@ -7,7 +7,7 @@
 #include "kernels/ssd/ssd_ref.h"
 #include "kernels/ssd/ssd_rows.h"
 #include "kernels/ssd/ssd_stored.h"
-#include "math/packed.h"
+#include "math/packed_rows.h"
 
 namespace braid {
 namespace {
@@ -200,23 +200,24 @@ const char* bwd_hwy_supports(const SsdBwd& op) {
   return refuses_inputs(op);
 }
 
-template <packed::Class kClass>
-const char* bwd_packed_supports(const SsdBwd& op) {
-  if (op.x.dtype != DType::bf16) return "x is not BF16";
-  if (const char* reason = packed::refusal(kClass)) return reason;
-  return bwd_hwy_supports(op);
-}
-template <packed::Class kClass>
-int64_t bwd_packed_workspace(const SsdBwd& op, int threads) {
-  const packed::Kernel kernel = packed::block_kernel_of(kClass);
-  return ssd_bwd_workspace(&kernel, op, threads);
-}
-template <packed::Class kClass>
-void bwd_packed(Ctx& ctx, const SsdBwd& op, std::span<std::byte> workspace) {
-  check_sequences(op);
-  const packed::Kernel kernel = packed::block_kernel_of(kClass);
-  ssd_bwd_blocks(&kernel, ctx, op, workspace);
-}
+// Rows on packed blocks of tokens.
+struct Packed {
+  static const char* supports(packed::Class c, const SsdBwd& op) {
+    if (op.x.dtype != DType::bf16) return "x is not BF16";
+    if (const char* reason = packed::refusal(c)) return reason;
+    return bwd_hwy_supports(op);
+  }
+  static int64_t workspace(packed::Class c, const SsdBwd& op, int threads) {
+    const packed::Kernel kernel = packed::block_kernel_of(c);
+    return ssd_bwd_workspace(&kernel, op, threads);
+  }
+  static void run(packed::Class c, Ctx& ctx, const SsdBwd& op, std::span<std::byte> space) {
+    check_sequences(op);
+    const packed::Kernel kernel = packed::block_kernel_of(c);
+    ssd_bwd_blocks(&kernel, ctx, op, space);
+  }
+};
+
 int64_t bwd_hwy_workspace(const SsdBwd& op, int threads) { return ssd_bwd_workspace(nullptr, op, threads); }
 void bwd_hwy(Ctx& ctx, const SsdBwd& op, std::span<std::byte> workspace) {
   check_sequences(op);
@@ -245,16 +246,8 @@ std::span<const Row<SsdFwd>> SsdFwd::rows() {
 
 std::span<const Row<SsdBwd>> SsdBwd::rows() {
   static constexpr Row<SsdBwd> kRows[] = {
-      {.name = "tile",
-       .numerics = "bf16_tile_chain",
-       .supports = &bwd_packed_supports<packed::Class::bf16_tile>,
-       .workspace = &bwd_packed_workspace<packed::Class::bf16_tile>,
-       .run = &bwd_packed<packed::Class::bf16_tile>},
-      {.name = "dot",
-       .numerics = "bf16_dot_chain",
-       .supports = &bwd_packed_supports<packed::Class::bf16_dot>,
-       .workspace = &bwd_packed_workspace<packed::Class::bf16_dot>,
-       .run = &bwd_packed<packed::Class::bf16_dot>},
+      packed::kBlockTileRow<SsdBwd, Packed>,
+      packed::kBlockDotRow<SsdBwd, Packed>,
       {.name = "hwy",
        .numerics = "f32",
        .supports = &bwd_hwy_supports,
