@@ -100,9 +100,10 @@ Tensor Attention::attend(Run& run, const SeqMap& seqs, const Tensor& q, const Te
     return y;
   }
   const Tensor lse = ctx.tape ? Tensor(ctx.arena, DType::f32, {q.dim(0), q.dim(1)}) : Tensor();
+  const bool train = run.numerics.product_class == ProductClass::packed;
   taped(
       ctx, "attention", {.in = {q, k, v}, .out = {y, lse}, .saved = {q, k, v, y, lse}},
-      [q = Ref(q), k = Ref(k), v = Ref(v), y = Ref(y), lse = Ref(lse), seqs = &seqs, scale](Ctx& c) {
+      [q = Ref(q), k = Ref(k), v = Ref(v), y = Ref(y), lse = Ref(lse), seqs = &seqs, train, scale](Ctx& c) {
         const Shape page{1, k.shape()[0], k.shape()[1], k.shape()[2]};
         braid::run(c, AttentionFwd{.q = q.view(),
                                    .k_pages = View(k.view().data, k.view().dtype, page),
@@ -110,6 +111,7 @@ Tensor Attention::attend(Run& run, const SeqMap& seqs, const Tensor& q, const Te
                                    .y = y.mut(),
                                    .lse = lse.mut(),
                                    .seqs = seqs,
+                                   .train = train,
                                    .scale = scale});
       },
       [q = Ref(q), k = Ref(k), v = Ref(v), y = Ref(y), lse = Ref(lse), seqs = &seqs, scale](Ctx& c, Tape& tape) {

@@ -252,7 +252,7 @@ struct Packed {
     if (op.y.dtype != DType::bf16) return "y is not BF16";
     if (op.k_pages.dtype == DType::f32) return "pages are F32";
     // Packing a block of keys has to serve several rows, in a step too.
-    if (op.q.dim(1) < 4 * op.k_pages.dim(2)) return "fewer than four query heads per KV head";
+    if (!op.train && op.q.dim(1) < 4 * op.k_pages.dim(2)) return "fewer than four query heads per KV head";
     if (const char* reason = packed::refusal(c)) return reason;
     return hwy_supports(op);
   }

@@ -52,6 +52,7 @@ struct AttentionFwd {
   MutView lse{};                // [T, H] F32, log sum_j exp(s_j); or empty
   const SeqMap* seqs = nullptr;
   const SeqMap* keys = nullptr;  // as many as `seqs`, without a page table; or null
+  bool train = false;            // many rows: packed blocks in BF16 whatever the heads, their own class
   float scale = 1;               // P^-0.5 in every family so far, times the factor of keys
   float v_factor = 1;            // of what pages have, in y
   static constexpr const char* name = "attention_fwd";

@@ -97,6 +97,7 @@ void training(benchmark::State& state) {
                          .y = y.mut(),
                          .lse = lse.mut(),
                          .seqs = &seqs,
+                         .train = true,
                          .scale = 0.125f};
   run(ctx, fwd);
   if (state.range(6) == 0) return bench_op(state, ctx, fwd);

@@ -343,6 +343,11 @@ class Packed {
             .seqs = &map_,
             .scale = scale()};
   }
+  AttentionFwd in_training() {
+    AttentionFwd op = forward();
+    op.train = true;
+    return op;
+  }
   AttentionBwd backward(const SeqMap* map = nullptr) {
     const View fused = fused_.view();
     const MutView dfused = dfused_.mut();
@@ -552,6 +557,19 @@ TEST(AttentionBwd, WritesItsSlicesOnly) {
   op.dk = dk.mut();
   op.dv = dv.mut();
   sweep(op, 2e-2, kOnTiles);
+}
+
+// Whatever the heads, products in BF16 training are those of packed blocks where the CPU has any.
+TEST(AttentionBwd, ForwardInTrainingTakesPackedBlocks) {
+  const bool any = !packed::refusal(packed::Class::bf16_dot) || !packed::refusal(packed::Class::bf16_tile);
+  for (const Shapes& shapes : kPacked) {
+    Packed batch(shapes, {70, 1, 5, 130});
+    Arena arena;
+    const Ctx ctx{.arena = arena};
+    const std::string_view numerics = choose(ctx, batch.in_training()).numerics;
+    EXPECT_EQ(numerics != "f32", any && shapes.io == DType::bf16) << numerics;
+    sweep(batch.in_training(), shapes.io == DType::bf16 ? 2e-2 : 2e-5, kOnTiles);
+  }
 }
 
 // The root mean square of the difference over that of the reference.
