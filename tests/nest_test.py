@@ -181,7 +181,7 @@ class Together(Case):
     def test_routers_choose_sizes(self):
         """They are printed, in the checkpoint's nested.json, and what a slice of it has."""
         words = ("nest.budgets=[1, 0.6]", "nest.router=true", "nest.router_lr=300", "eval.every=6", "eval.batches=2",
-                 "log.jsonl=log.jsonl")
+                 f"log.jsonl={self.place}/routed/log.jsonl")
         done = self.train(self.nested, "routed", *words)
         self.assertEqual(done.returncode, 0, done.stderr)
         end = self.place / "routed" / "checkpoints" / "step-00000006"

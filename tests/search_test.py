@@ -82,6 +82,28 @@ class Search(Case):
         self.assertEqual(tensors(out), tensors(self.place / "whole"))
         self.assertFalse(work.exists())
 
+    def test_the_working_folder_may_be_out(self):
+        """Its work lies beside it, not in it; a model with another config is another model."""
+        out, other = self.place / "here", self.place / "other"
+        out.mkdir()
+        shutil.copytree(MODEL, other)
+        config = json.loads((other / "config.json").read_text())
+        config["routed_scaling_factor"] = 7
+        (other / "config.json").write_text(json.dumps(config))
+        own = ("--limit", "params=50%", "--distill-tokens", "100")
+        words = ("--data", TEXT, *QUICK, *own)
+        process = start("search", MODEL, ".", *words, cwd=out, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        work = self.place / "here.search"
+        while len(list(work.glob("site-*.json"))) < 1 and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        self.assertEqual(list(out.iterdir()), [])
+        self.assertRefused(search(out, *own, model=other), "holds a search that differs in the model")
+        done = braid("search", MODEL, ".", *words, cwd=out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((out / "config.json").exists())
+
     def test_variants_and_scores(self):
         file = self.place / "v.toml"
         file.write_text('expert_ffn = [0.5]\nmamba = ["none"]\nkeep = [1]\n')

@@ -93,7 +93,7 @@ void check(SearchArgs& o) {
         puzzle::read_lists(o.variants.ends_with(".json") ? io::Json::read(o.variants) : io::read_toml(o.variants));
   p.times.threads = p.distill.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
   p.seed = static_cast<uint64_t>(o.seed);
-  std::filesystem::path out(o.out);
+  std::filesystem::path out = std::filesystem::absolute(o.out).lexically_normal();  // OUT may be "."
   if (!out.has_filename()) out = out.parent_path();
   p.work = out.string() + ".search";
   p.metric = static_cast<puzzle::Metric>(std::find(kMetrics.begin(), kMetrics.end(), o.score) - kMetrics.begin());

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "models/config_file.h"
 #include "sys/error.h"
 
 namespace braid::apps {
@@ -128,8 +129,8 @@ io::Json resized(const io::Json& config, const SweepShape& shape) {
   nlohmann::json to = config.raw();
   for (const char* key : kUneven) {
     if (config.get({key}))
-      fail("--grid", {.what = fmt::format("the config's {} gives layers their own shapes", key),
-                      .expected = "layers that repeat"});
+      fail("config.json",
+           {.what = fmt::format("its {} gives layers their own shapes", key), .expected = "layers that repeat"});
   }
   for (const char* key : kWidths) {
     if (const auto value = config.get({key})) to[key] = value->as_int({0, int64_t{1} << 30}) * shape.width / from;
@@ -144,7 +145,7 @@ io::Json resized(const io::Json& config, const SweepShape& shape) {
   for (const char* key : kPatterns) {
     if (config.get({key})) to[key] = repeated(to[key], shape.depth);
   }
-  return io::Json::parse(to.dump(), "config");
+  return io::Json::parse(models::config_text(std::move(to)), "config");
 }
 
 }  // namespace braid::apps

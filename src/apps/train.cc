@@ -55,6 +55,7 @@ std::string resume_from(const TrainArgs& o, const train::Recipe& recipe) {
   if (all.empty() || (o.force && !o.resume.empty())) return o.resume;
   std::error_code ignored;
   const fs::path others = fs::path(o.resume) / "..";
+  if (!o.resume.empty() && !io::is_complete(o.resume)) return o.resume;  // is refused as what it is
   if (!o.resume.empty() && (!fs::exists(others, ignored) || fs::equivalent(others, all[0] / "..", ignored)))
     return o.resume;
   const std::string held = fmt::format("holds a run of {}", all.back().filename().string());
@@ -152,6 +153,7 @@ int train_rank(const TrainArgs& o, const train::Recipe& recipe, const std::strin
       if (mesh) return std::make_unique<train::GridNodes>(recipe, *world);
       return train::graph_objective(recipe);
     });
+    if (!mesh) train::need_graph_memory(recipe, *graph);
     return train_objective(o, recipe, *graph, ctx, mesh ? &*mesh : nullptr, from, [&](std::FILE* words) {
       if (mesh) fmt::print(words, "{} ranks, {} threads each\n", mesh->ranks(), ctx.threads);
       for (const std::string& line : train::idle_words(recipe)) fmt::print(stderr, "{}\n", line);

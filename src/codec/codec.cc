@@ -1,6 +1,5 @@
 #include "codec/codec.h"
 
-#include <algorithm>
 #include <cstring>
 #include <type_traits>
 

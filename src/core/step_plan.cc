@@ -164,10 +164,13 @@ Recompute parse_recompute(const std::string& text, const char* where) {
 
 void fail_larger(int64_t bytes) {
   const auto gib = [](int64_t n) { return fmt::format("{:.1f} GiB", static_cast<double>(n) / kGiB); };
-  fail_environment("memory", {.what = "the run does not fit",
-                              .got = gib(sys::memory_available()) + " free",
-                              .expected = fmt::format("more than {} for the passes of a step", gib(bytes)),
-                              .hint = "a larger accumulate, or a smaller batch or length"});
+  const int64_t free = sys::memory_available();
+  fail_environment("memory",
+                   {.what = "the run does not fit",
+                    .got = bytes < free ? "no more addresses" : gib(free) + " free",
+                    .expected = fmt::format("more than {} for the passes of a step", gib(bytes)),
+                    .hint = bytes < free ? "a larger ulimit -v, a larger accumulate, or a smaller batch or length"
+                                         : "a larger accumulate, or a smaller batch or length"});
 }
 
 StepPlan plan_step(const Recompute& policy, const Ctx& ctx, int packings,

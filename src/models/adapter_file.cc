@@ -171,10 +171,10 @@ bool merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs:
   std::map<std::string, Merged> merged;  // by the names of files
   for (const AdapterSite& site : files.adapters->sites()) {
     for (const SiteMatrix& matrix : site.matrices) {
-      const Format format = matrix.base.value.spec.format;
-      if (!codec_of(format).dense)
+      const QuantSpec& spec = matrix.base.value.spec;
+      if (!codec_of(spec.format).dense)
         fail(path.name, {.what = "cannot merge an adapter into quantised weights",
-                         .got = fmt::format("{} in {}", matrix.base.name, name_of(format)),
+                         .got = fmt::format("{} in {}", matrix.base.name, name_of(spec)),
                          .expected = "F32, F16 or BF16",
                          .hint = "--adapter where it is used"});
       merged[matrix.stored] = {files.adapters->working(matrix.name), site.transposed};

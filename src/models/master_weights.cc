@@ -86,7 +86,7 @@ class MasterSource final : public nn::ParamSource {
     const Param p = files_.get(all);
     if (!codec_of(p.value).dense)
       fail(where_, {.what = "quantised weights cannot be trained",
-                    .got = fmt::format("{} in {}", p.name, name_of(p.value.spec.format)),
+                    .got = fmt::format("{} in {}", p.name, name_of(p.value.spec)),
                     .expected = "F32, F16 or BF16",
                     .hint = "[lora] rank, adapters on top"});
     MasterTensor tensor = whole_tensor(all, p.name);

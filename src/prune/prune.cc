@@ -165,13 +165,13 @@ std::vector<data::Batch> read_rows(const data::DataSpec& spec, const io::ModelPa
 
 void refuse_quantised(const io::ModelPath& model, const Layouts& layouts, nn::ParamSource& source) {
   for (const std::string& name : layouts.names())
-    refuse_quantised(model, name, source.get(layouts.of(name).spec).value.spec.format);
+    refuse_quantised(model, name, source.get(layouts.of(name).spec).value.spec);
 }
 
-void refuse_quantised(const io::ModelPath& model, const std::string& name, Format format) {
-  if (codec_of(format).dense) return;
+void refuse_quantised(const io::ModelPath& model, const std::string& name, const QuantSpec& spec) {
+  if (codec_of(spec.format).dense) return;
   fail(printable(model.name), {.what = "its weights are quantised",
-                               .got = fmt::format("{} in {}", printable(name), name_of(format)),
+                               .got = fmt::format("{} in {}", printable(name), name_of(spec)),
                                .expected = "F32, F16 or BF16",
                                .hint = "the model that it was made from, and braid quantize after"});
 }

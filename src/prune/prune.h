@@ -61,7 +61,7 @@ std::vector<data::Batch> read_rows(const data::DataSpec& spec, const io::ModelPa
                                    int64_t samples);
 // Error for weights in formats that cannot be cut.
 void refuse_quantised(const io::ModelPath& model, const Layouts& layouts, nn::ParamSource& source);
-void refuse_quantised(const io::ModelPath& model, const std::string& name, Format format);
+void refuse_quantised(const io::ModelPath& model, const std::string& name, const QuantSpec& spec);
 // Of all tensors of a folder.
 int64_t stored_bytes(const std::filesystem::path& weights);
 

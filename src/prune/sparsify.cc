@@ -59,7 +59,7 @@ class Sparsifier {
       const Param param = folder_.source->get(spec);
       report_.params += spec.shape.count();
       if (!is_prunable(spec.role)) continue;
-      refuse_quantised(path_, param.name, param.value.spec.format);
+      refuse_quantised(path_, param.name, param.value.spec);
       const int64_t rows = spec.rows() / stacked(spec);
       if (const std::string why = masks::misfit(options_.spec, rows, spec.cols()); !why.empty())
         report_.misfits.push_back(param.name + " " + why);

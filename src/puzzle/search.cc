@@ -152,7 +152,7 @@ class Searcher {
       for (const Variant& v : site.variants)
         variants += fmt::format("{} {}; ", v.name, v.change == Change::none ? "" : shape_of(v.block));
     }
-    return {{"the model", fmt::format("{:016x}", train::sample_hash(path_.weights))},
+    return {{"the model", fmt::format("{:016x}", train::model_hash(path_.weights))},
             {"the data", fmt::format("{} rows, {:016x}", rows_.size(), rows)},
             {"--held", std::to_string(split_)},
             {"--variants", variants},

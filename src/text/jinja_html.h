@@ -1,4 +1,4 @@
-// Text of HTML: what markupsafe's striptags leaves of it.
+// Text of HTML: what striptags of markupsafe 3.0.4 leaves of it.
 #pragma once
 #include <string>
 #include <string_view>

@@ -470,7 +470,8 @@ void Checkpoints::refuse(const Error& error, const fs::path& folder) const {
 std::vector<std::string> manifest_differences(const fs::path& folder, const Facts& manifest) {
   if (!io::is_complete(folder)) {
     fail(printable(folder.string()), {.what = "is not a complete checkpoint",
-                                      .expected = "a folder with the file DONE, as in out/checkpoints/step-00000100"});
+                                      .expected = "a folder with the file DONE, as in out/checkpoints/step-00000100",
+                                      .hint = "--resume auto, for the latest of out"});
   }
   const fs::path file = folder / "training" / "manifest.json";
   if (!fs::exists(file)) return {"it has no training/manifest.json to compare, so it may belong to any run"};

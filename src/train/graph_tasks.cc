@@ -1,8 +1,10 @@
 #include "train/graph_tasks.h"
 
+#include "sys/memory.h"
 #include "train/graphs.h"
 #include "train/links.h"
 #include "train/nodes.h"
+#include "train/origin.h"
 
 namespace braid::train {
 
@@ -10,6 +12,16 @@ std::unique_ptr<Objective> graph_objective(const Recipe& recipe) {
   if (recipe.graph.task == "edge") return std::make_unique<Links>(recipe);
   if (recipe.graph.task == "graph") return std::make_unique<Graphs>(recipe);
   return std::make_unique<Nodes>(recipe);
+}
+
+void need_graph_memory(const Recipe& recipe, Objective& objective) {
+  auto* nodes = dynamic_cast<Nodes*>(&objective);
+  if (!nodes || recipe.graph.sample > 0) return;
+  const std::optional<gnn::StepCount> step = nodes->step();
+  if (!step) return;
+  const double state =
+      copies_of(recipe) * state_bytes(recipe, static_cast<double>(objective.masters().trained())).sum();
+  need_memory(state, static_cast<double>(step->memory), sys::memory_available());
 }
 
 std::vector<GraphSize> sizes_of(const Objective& objective) {

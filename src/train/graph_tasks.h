@@ -12,6 +12,9 @@ namespace braid::train {
 // The recipe outlives it.
 std::unique_ptr<Objective> graph_objective(const Recipe& recipe);
 
+// Error where weights, moments and the passes of a step over a whole graph do not fit into free memory.
+void need_graph_memory(const Recipe& recipe, Objective& objective);
+
 // A value of what braid train --dry-run --json prints besides the parameters.
 struct GraphSize {
   const char* name;

@@ -173,7 +173,7 @@ Facts Language::facts() const {
   if (nested_) facts.emplace_back("nested.json", nlohmann::json(nested_->file()).dump());
   if (!recipe_.distill.teacher.empty()) {
     const fs::path teacher = io::find_model(recipe_.distill.teacher).weights;
-    facts.emplace_back(kTeacher, fmt::format("\"{:016x}\"", sample_hash(teacher)));
+    facts.emplace_back(kTeacher, fmt::format("\"{:016x}\"", model_hash(teacher)));
   }
   return facts;
 }

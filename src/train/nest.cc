@@ -306,9 +306,13 @@ void NestedModels::write_state(const std::filesystem::path& folder) const {
   if (routed_) routed_->router.write(folder / kRouterFile);
 }
 
-// A run that is forced may go on from one without routers.
+// A run that is forced may go on from one without routers, whose manifest says so.
 void NestedModels::read_state(const std::filesystem::path& folder) {
-  if (routed_ && std::filesystem::exists(folder / kRouterFile)) routed_->router.read(folder / kRouterFile);
+  if (!routed_) return;
+  const std::filesystem::path manifest = folder / "manifest.json";
+  const bool had =
+      !std::filesystem::exists(manifest) || io::Json::read(manifest).bool_of({"nest.router"}).value_or(false);
+  if (had || std::filesystem::exists(folder / kRouterFile)) routed_->router.read(folder / kRouterFile);
 }
 
 const char* NestedModels::metric(std::string_view name, size_t budget) {

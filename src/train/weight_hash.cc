@@ -10,6 +10,7 @@
 #include "data/shuffle.h"
 #include "sys/mapped_file.h"
 #include "sys/parallel.h"
+#include "sys/read.h"
 #include "train/manifest.h"
 
 namespace braid::train {
@@ -39,6 +40,14 @@ uint64_t weight_hash(std::span<const float> values, int threads) {
   uint64_t all = static_cast<uint64_t>(n);
   for (const uint64_t hash : hashes) all = mixed(all ^ hash);
   return all;
+}
+
+uint64_t model_hash(const std::filesystem::path& weights) {
+  uint64_t hash = sample_hash(weights);
+  const std::filesystem::path config = weights / "config.json";
+  if (!std::filesystem::is_regular_file(config)) return hash;
+  for (const char c : sys::read_file(config)) hash = mixed(hash ^ static_cast<uint8_t>(c));
+  return hash;
 }
 
 uint64_t sample_hash(const std::filesystem::path& path) {

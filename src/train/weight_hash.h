@@ -14,6 +14,8 @@ uint64_t weight_hash(std::span<const float> values, int threads);
 
 // A hash of the sizes of a model's files and a sample of their bytes: of a file, or the safetensors of a folder.
 uint64_t sample_hash(const std::filesystem::path& path);
+// The same of a model, with every byte of its config.json, where it has one.
+uint64_t model_hash(const std::filesystem::path& weights);
 // Of data: "all 0123456789abcdef" of files, every token, mark and rating of which counts, in one pass at the rate of
 // the disk or of memory; "0123456789abcdef" where all is generated. A few batches count in both: they show how rows are
 // made of it.

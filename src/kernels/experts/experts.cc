@@ -121,13 +121,8 @@ const char* engine_supports(const ExpertsFwd& op) {
   for (const auto list : {op.up, op.gate, op.down}) {
     for (const Weight& w : list) {
       if (const char* reason = kEngine.refusal(w)) return reason;
-      // Gates read the rows that were packed for up; all packed rows are as long.
-      const Weight& first = list.data() == op.down.data() ? op.down[0] : op.up[0];
-      if (kEngine.row_bytes && kEngine.row_bytes(w) != kEngine.row_bytes(first)) return "experts in several formats";
+      if (kEngine.row_bytes && kEngine.row_bytes(w) != kEngine.row_bytes(list[0])) return "experts in several formats";
     }
-  }
-  for (size_t e = 0; kEngine.same_packing && e < op.gate.size(); ++e) {
-    if (!kEngine.same_packing(op.gate[e], op.up[e])) return "gates in another format";
   }
   return nullptr;
 }

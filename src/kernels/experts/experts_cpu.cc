@@ -119,14 +119,15 @@ int64_t block_rows_max(std::span<const Weight> list) {
 
 // The workspace, cut up.
 struct Scratch {
-  int32_t* offsets;   // [E + 1] first sorted position of each expert
-  int32_t* order;     // [T K] slot at each sorted position
-  int32_t* at;        // [T K] sorted position of each slot; of dropped ones T K, where `results` has zeros
-  std::byte* x;       // [T K, R] rows of x, sorted
-  std::byte* hidden;  // [T K, F] in the dtype of x
-  std::byte* packed;  // the sorted rows of x, then of hidden, as an engine that packs reads them
-  float* results;     // [T K + 1, R]
-  std::byte* own;     // one part per thread: workspace of a product, up block, gate block
+  int32_t* offsets;        // [E + 1] first sorted position of each expert
+  int32_t* order;          // [T K] slot at each sorted position
+  int32_t* at;             // [T K] sorted position of each slot; of dropped ones T K, where `results` has zeros
+  std::byte* x;            // [T K, R] rows of x, sorted
+  std::byte* hidden;       // [T K, F] in the dtype of x
+  std::byte* packed;       // the sorted rows of x, then of hidden, as an engine that packs reads them
+  std::byte* packed_gate;  // the rows of x for products of gates: the same, unless these are of another format
+  float* results;          // [T K + 1, R]
+  std::byte* own;          // one part per thread: workspace of a product, up block, gate block
   int64_t own_bytes, product_bytes, block_floats;
   int64_t bytes;  // of everything
 };
@@ -149,6 +150,15 @@ int64_t packed_row_bytes(const ExpertProducts& c, const Weight& w) {
   return c.engine && c.engine->row_bytes ? c.engine->row_bytes(w) : 0;
 }
 
+// Whether gates read the rows that were packed for up.
+bool shares_rows(const ExpertProducts& c, const ExpertsFwd& op) {
+  if (!c.engine || !c.engine->row_bytes) return true;
+  for (size_t e = 0; e < op.gate.size(); ++e) {
+    if (!c.engine->same_packing(op.gate[e], op.up[e])) return false;
+  }
+  return true;
+}
+
 Scratch cut(const ExpertProducts& c, const ExpertsFwd& op, int threads, std::byte* base) {
   const int64_t slots = op.experts.count(), width = op.x.dim(1), size = size_of(op.x.dtype);
   Scratch s{};
@@ -164,6 +174,7 @@ Scratch cut(const ExpertProducts& c, const ExpertsFwd& op, int threads, std::byt
   s.x = take(slots * width * size);
   s.hidden = take(slots * op.up[0].rows * size);
   s.packed = take(slots * std::max(packed_row_bytes(c, op.up[0]), packed_row_bytes(c, op.down[0])));
+  s.packed_gate = shares_rows(c, op) ? s.packed : take(slots * packed_row_bytes(c, op.gate[0]));
   s.results = reinterpret_cast<float*>(take((slots + 1) * width * 4));
   s.product_bytes = aligned(product_bytes_max(c, op));
   s.block_floats = std::min(slots, kRowsMax) * std::max(block_rows_max(op.up), block_rows_max(op.gate));
@@ -234,7 +245,8 @@ MutView part(std::byte* base, DType dtype, int64_t width, int64_t first, int64_t
 }
 
 // The sorted rows, [T K, K of the weights], as the products of each expert read them: once for all tasks.
-void pack_rows(const ExpertProducts& c, const Scratch& s, std::span<const Weight> list, std::byte* rows, int threads) {
+void pack_rows(const ExpertProducts& c, const Scratch& s, std::span<const Weight> list, std::byte* rows,
+               std::byte* packed, int threads) {
   const int64_t row_bytes = packed_row_bytes(c, list[0]), cols = list[0].cols, count = s.offsets[list.size()];
   if (row_bytes == 0) return;
   constexpr double kPerValue = 16;  // operations to find the scale, round and order
@@ -246,7 +258,7 @@ void pack_rows(const ExpertProducts& c, const Scratch& s, std::span<const Weight
         for (int64_t block = 0; block * c.engine->block_rows < n; ++block) {
           if (task++ % team != thread) continue;
           c.engine->pack(part(rows, c.engine->x, cols, i, n, 0, cols), list[e], block, block + 1,
-                         s.packed + i * row_bytes);
+                         packed + i * row_bytes);
         }
       }
     }
@@ -270,12 +282,12 @@ void save(const Scratch& s, const float* product, int64_t first, int64_t n, int6
 
 // y [M, N] F32 = x w^T, where x are sorted rows from `first` on, all of one expert: a part of those that pack_rows
 // packed together.
-void product(const ExpertProducts& c, const Scratch& s, int64_t first, const View& x, const Weight& w, const MutView& y,
-             int thread) {
+void product(const ExpertProducts& c, const Scratch& s, const std::byte* packed, int64_t first, const View& x,
+             const Weight& w, const MutView& y, int thread) {
   const std::span<std::byte> own(s.own + thread * s.own_bytes, static_cast<size_t>(s.product_bytes));
   if (c.engine) {
     c.engine->product({.x = x,
-                       .packed = s.packed + first * packed_row_bytes(c, w),
+                       .packed = packed + first * packed_row_bytes(c, w),
                        .w = w,
                        .y = y,
                        .workspace = own,
@@ -301,8 +313,8 @@ void up_block(const ExpertProducts& c, const ExpertsFwd& op, const Scratch& s, i
   for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += rows_max(c)) {
     const int64_t n = std::min<int64_t>(rows_max(c), s.offsets[e + 1] - i);
     const View x = part(s.x, op.x.dtype, width, i, n, 0, width);
-    product(c, s, i, x, op.up[e].rows_of(begin, rows), mut_view_of(up, {n, rows}), thread);
-    if (gate) product(c, s, i, x, op.gate[e].rows_of(begin, rows), mut_view_of(gate, {n, rows}), thread);
+    product(c, s, s.packed, i, x, op.up[e].rows_of(begin, rows), mut_view_of(up, {n, rows}), thread);
+    if (gate) product(c, s, s.packed_gate, i, x, op.gate[e].rows_of(begin, rows), mut_view_of(gate, {n, rows}), thread);
     if (op.u) save(s, up, i, n, begin, rows, op.u);
     if (op.g) save(s, gate, i, n, begin, rows, op.g);
     const MutView hidden = part(s.hidden, op.x.dtype, hidden_width, i, n, begin, rows);
@@ -322,7 +334,8 @@ void down_block(const ExpertProducts& c, const ExpertsFwd& op, const Scratch& s,
   const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
   for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += rows_max(c)) {
     const int64_t n = std::min<int64_t>(rows_max(c), s.offsets[e + 1] - i);
-    product(c, s, i, part(s.hidden, op.x.dtype, hidden_width, i, n, 0, hidden_width), op.down[e].rows_of(begin, rows),
+    product(c, s, s.packed, i, part(s.hidden, op.x.dtype, hidden_width, i, n, 0, hidden_width),
+            op.down[e].rows_of(begin, rows),
             part(reinterpret_cast<std::byte*>(s.results), DType::f32, width, i, n, begin, rows), thread);
   }
 }
@@ -359,11 +372,12 @@ void experts_fwd_grouped(const ExpertProducts& c, Ctx& ctx, const ExpertsFwd& op
   sort_by_expert(op, s);
   gather(op, s, ctx.threads);
   const int team = sys::team_for(ctx.threads, op.flops());
-  pack_rows(c, s, op.up, s.x, ctx.threads);
+  pack_rows(c, s, op.up, s.x, s.packed, ctx.threads);
+  if (s.packed_gate != s.packed) pack_rows(c, s, op.gate, s.x, s.packed_gate, ctx.threads);
   for_each_block(team, s, op.up, [&](int thread, size_t e, int64_t begin, int64_t rows) {
     up_block(c, op, s, thread, e, begin, rows);
   });
-  pack_rows(c, s, op.down, s.hidden, ctx.threads);
+  pack_rows(c, s, op.down, s.hidden, s.packed, ctx.threads);
   for_each_block(team, s, op.down, [&](int thread, size_t e, int64_t begin, int64_t rows) {
     down_block(c, op, s, thread, e, begin, rows);
   });

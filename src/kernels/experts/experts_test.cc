@@ -592,19 +592,32 @@ TEST(ExpertsForward, SoftwareTilesAgreeWithTheReferenceAndSavedProductsChangeNoB
 }
 
 // Gates and up products read one packing of the rows.
-TEST(Experts, TilesRefuseGatesInAnotherFormat) {
-  if (!sys::machine().amx) GTEST_SKIP() << "no tiles on this machine";
-  const auto& rows = ExpertsFwd::rows();
-  const auto row =
-      std::ranges::find_if(rows, [](const auto& r) { return std::string_view(r.name) == "grouped_tiles"; });
-  Problem p(5, 2, 3, 48, 32, DType::bf16, DType::f32, Format::bf16, true);
-  EXPECT_EQ(row->supports(p.op), nullptr);
-  const Problem other(5, 2, 3, 48, 32, DType::bf16, DType::f32, Format::f8_e4m3, true);
-  p.op.gate = other.gate.weights;
-  EXPECT_STREQ(row->supports(p.op), "gates in another format");
-  sweep(p.op, 2e-5, 0.05);
-  p.op.up = other.up.weights;
-  EXPECT_EQ(row->supports(p.op), nullptr);
+// Rows of x are packed for the format of a product: twice where gates have another one than up.
+TEST(ExpertsForward, GatesMayHaveAnotherFormat) {
+  constexpr int64_t kExperts = 3, kRows = 96, kCols = 256;
+  Problem p(7, 2, kExperts, kRows, kCols, DType::bf16, DType::f32, Format::nvfp4, true);
+  std::vector<TestWeight> own;
+  std::vector<Weight> gates;
+  for (int64_t e = 0; e < kExperts; ++e)
+    own.emplace_back(GgmlType::q4_k, kRows, kCols, 40 + static_cast<uint64_t>(e), 0.1);
+  for (const TestWeight& w : own) gates.push_back(w.weight());
+  p.op.gate = gates;
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 2};
+  ctx.forced_rows = {{"experts_fwd", "ref"}};
+  OwnOutputs<ExpertsFwd> reference(p.op);
+  run(ctx, reference.op());
+  int64_t engines = 0;
+  for (const ProductEngine* engine : {&kSoftTiles, &kCodesA16, &kCodesA8}) {
+    if (engine->refusal(p.op.up[0]) || engine->refusal(gates[0])) continue;
+    ASSERT_FALSE(engine->same_packing(p.op.up[0], gates[0]));
+    ++engines;
+    OwnOutputs<ExpertsFwd> once(p.op);
+    std::vector<std::byte> space(static_cast<size_t>(experts_fwd_workspace({.engine = engine}, once.op(), 2)));
+    experts_fwd_grouped({.engine = engine}, ctx, once.op(), space);
+    expect_outputs(once.op(), reference.op(), 0.1, false, std::to_string(engines));
+  }
+  EXPECT_EQ(engines, sys::machine().avx2 ? 3 : 1);
 }
 
 // Prompts on software tiles, on any machine: experts of more rows than are packed together, a last block of one row and
