@@ -218,7 +218,8 @@ void each_nest_word(R& r, Visit& visit) {
   visit("nest.sampling", r.sampling, kNotNegative, "how often each; empty: all alike");
   visit("nest.router", r.router, "true: routers learn the sizes of the smaller models");
   visit("nest.router_lr", r.router_lr, io::NumberRange{0, 1e6}, "of them, times the learning rate of the step");
-  visit("nest.router_cost", r.router_cost, kNotNegative, "weight of the distance of the cost from the share, over it, in their loss");
+  visit("nest.router_cost", r.router_cost, kNotNegative,
+        "weight of the distance of the cost from the share, over it, in their loss");
 }
 
 template <class R, class Visit>
