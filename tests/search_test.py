@@ -83,7 +83,7 @@ class Search(Case):
         self.assertFalse(work.exists())
 
     def test_the_working_folder_may_be_out(self):
-        """Its work lies beside it, not in it; a model with another config is another model."""
+        """Unfinished work is kept next to OUT, not in it; a model with another config is another model."""
         out, other = self.place / "here", self.place / "other"
         out.mkdir()
         shutil.copytree(MODEL, other)

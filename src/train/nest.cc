@@ -157,6 +157,7 @@ std::vector<size_t> start_of(const prune::SoftSizes& sizes, const prune::Budget&
 template <class Members>
 std::vector<std::vector<size_t>> starts_of(const prune::SoftSizes& sizes, const Members& members) {
   std::vector<std::vector<size_t>> starts;
+  starts.reserve(members.size());
   for (const auto& m : members) starts.push_back(start_of(sizes, m.budget));
   return starts;
 }
@@ -306,7 +307,7 @@ void NestedModels::write_state(const std::filesystem::path& folder) const {
   if (routed_) routed_->router.write(folder / kRouterFile);
 }
 
-// A run that is forced may go on from one without routers, whose manifest says so.
+// With --force a run may go on from one without routers, which its manifest shows.
 void NestedModels::read_state(const std::filesystem::path& folder) {
   if (!routed_) return;
   const std::filesystem::path manifest = folder / "manifest.json";
