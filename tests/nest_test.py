@@ -196,6 +196,13 @@ class Together(Case):
         sliced, whole = (sum(len(floats(t)) for t in tensors(self.sliced(end, b)).values()) for b in ("0.6", "1"))
         self.assertAlmostEqual(sliced / whole, held_out["held_out_cost_0.6"], places=6)
 
+    def test_routers_are_not_begun_anew_in_silence(self):
+        words = ("nest.budgets=[1, 0.6]", "nest.router=true", "checkpoint.every=3")
+        self.assertEqual(self.train(self.nested, "lost", *words).returncode, 0)
+        file = self.place / "lost" / "checkpoints" / "step-00000006" / "training" / "nest_router.safetensors"
+        file.unlink()
+        self.assertRefused(self.train(self.nested, "lost", *words, "steps=9", "--resume", "auto"), "nest_router.safetensors")
+
     def test_refusals(self):
         for words, says in ((("nest.budgets=[0.5]",), "no such budget"),
                             (("nest.budgets=[1]", "nest.router=true"), "no smaller model"),

@@ -75,8 +75,6 @@ std::vector<tune::Matrices> matrices_of(engine::Runner& runner) {
   return all;
 }
 
-std::string format_of(const Weight& w) { return name_of(w.spec); }
-
 // The units of products by format of the weights: which runs, and how long each takes.
 struct Units {
   std::string format;
@@ -84,7 +82,7 @@ struct Units {
 };
 std::vector<Units> units_of(const std::vector<tune::Matrices>& model, const tune::Options& options) {
   std::map<std::string, std::vector<tune::Matrices>> formats;
-  for (const tune::Matrices& m : model) formats[format_of(m.weights[0])].push_back(m);
+  for (const tune::Matrices& m : model) formats[name_of(m.weights[0].spec)].push_back(m);
   std::vector<Units> all;
   for (const auto& [format, matrices] : formats) {
     Units units{format, {}};

@@ -16,15 +16,13 @@ namespace braid::apps {
 
 namespace {
 
-// Bytes by kind, as of language models. Of the passes only those over one whole graph, on one rank, are counted.
+// Bytes by kind, as of language models.
 void add_memory(const train::Recipe& recipe, train::Objective& objective, nlohmann::ordered_json& j) {
   const auto state = train::state_bytes(recipe, static_cast<double>(objective.masters().trained())).sum();
   j["memory"] = {{"weights, gradients and moments", static_cast<int64_t>(state)}};
-  auto* nodes = dynamic_cast<train::Nodes*>(&objective);
-  const auto step = nodes && recipe.parallel.grid.empty() ? nodes->step() : std::nullopt;
-  if (step) {
-    j["memory"]["passes of a step"] = step->memory;
-    j["memory_needed"] = static_cast<int64_t>(state) + step->memory;
+  if (const std::optional<int64_t> passes = train::pass_memory(recipe, objective)) {
+    j["memory"]["passes of a step"] = *passes;
+    j["memory_needed"] = static_cast<int64_t>(state) + *passes;
   }
   j["memory_available"] = sys::memory_available();
 }

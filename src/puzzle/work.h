@@ -28,7 +28,7 @@ class Work {
   Work(std::filesystem::path folder, const Facts& facts);
 
   bool has(size_t site, size_t variant) const;
-  // Error for damaged files.
+  // Error for files that cannot be read; that shapes are those of the variant is not checked.
   Done load(size_t site, size_t variant) const;
   void save(size_t site, size_t variant, const Rated& rated, const Values& values) const;
   void remove() const;

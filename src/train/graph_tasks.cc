@@ -14,14 +14,19 @@ std::unique_ptr<Objective> graph_objective(const Recipe& recipe) {
   return std::make_unique<Nodes>(recipe);
 }
 
-void need_graph_memory(const Recipe& recipe, Objective& objective) {
+std::optional<int64_t> pass_memory(const Recipe& recipe, Objective& objective) {
   auto* nodes = dynamic_cast<Nodes*>(&objective);
-  if (!nodes || recipe.graph.sample > 0) return;
+  if (!nodes || recipe.graph.sample > 0 || !recipe.parallel.grid.empty()) return std::nullopt;
   const std::optional<gnn::StepCount> step = nodes->step();
-  if (!step) return;
+  return step ? std::optional(step->memory) : std::nullopt;
+}
+
+void need_graph_memory(const Recipe& recipe, Objective& objective) {
+  const std::optional<int64_t> passes = pass_memory(recipe, objective);
+  if (!passes) return;
   const double state =
       copies_of(recipe) * state_bytes(recipe, static_cast<double>(objective.masters().trained())).sum();
-  need_memory(state, static_cast<double>(step->memory), sys::memory_available());
+  need_memory(state, static_cast<double>(*passes), sys::memory_available());
 }
 
 std::vector<GraphSize> sizes_of(const Objective& objective) {
