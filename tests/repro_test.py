@@ -176,7 +176,7 @@ class Arms(Case):
         for share in (0.75, 0.5):
             sizes = {rows[arm, share]["params"] for arm in (*self.RANKINGS, "from nothing", "from nothing, all tokens")}
             self.assertEqual(len(sizes), 1)
-            self.assertEqual({rows[arm, share]["tokens"] for arm in (*self.RANKINGS, "from nothing")}, {4 * 1024})
+            self.assertEqual({rows[arm, share]["tokens"] for arm in (*self.RANKINGS, "from nothing")}, {2 * 1024})
             self.assertEqual(rows["from nothing, all tokens", share]["tokens"], rows["parent", 1]["tokens"])
             self.assertEqual(len({tuple(rows[arm, share]["before"]["by_seed"]) for arm in self.RANKINGS}), 3)
             config = json.loads((folder / f"seed-1/over-all-groups-{share}-cut/config.json").read_text())
@@ -190,7 +190,7 @@ class Arms(Case):
         whole = (folder / "seed-0/parent/model.safetensors").stat().st_size
         for share in (0.75, 0.5):
             for arm in ("prune", "search", "search, local distillation"):
-                local = rows[arm, share]["tokens"] - 4 * 1024  # 512 for each variant that is trained
+                local = rows[arm, share]["tokens"] - 2 * 1024  # 512 for each variant that is trained
                 self.assertTrue(local >= 512 and local % 512 == 0 if "local" in arm else local == 0, (arm, local))
                 cut = folder / f"seed-0/{arm.replace(',', '').replace(' ', '-')}-{share}-cut/model.safetensors"
                 self.assertLess(cut.stat().st_size, share * whole + 4096)  # headers are not counted
@@ -209,7 +209,7 @@ class Arms(Case):
 
     def test_nvfp4(self):
         rows, _ = self.study("nvfp4-pretraining")
-        self.assertEqual({row["tokens"] for row in rows.values()}, {20 * 1024})
+        self.assertEqual({row["tokens"] for row in rows.values()}, {8 * 1024})
         losses = {arm: tuple(row["loss"]["by_seed"]) for (arm, _), row in rows.items()}
         self.assertEqual(len(set(losses.values())), 7, losses)  # every word of a recipe changes numbers
 

@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr int64_t kShrinkLength = 64, kShrinkBatch = 16, kShrinkHeldOut = 256, kShrinkSamples = 64;
+constexpr int64_t kShrinkLength = 64, kShrinkBatch = 16;
 constexpr double kParentRate = 4e-3, kDistillRate = 2e-3;
 constexpr data::GeneratorSpec kGrammar{.states = 16, .depth = 3, .rules = 3};
 // Four heads of Mamba in each of four groups of B and C.
@@ -70,8 +70,10 @@ void ShrinkArgs::begin() {
     refuse_unread("--quick", {{"--seeds", cli->given("seeds")}, {"--steps", cli->given("steps")}});
     refuse_unread("--quick", {{"--distill-steps", distils && cli->given("distill-steps")}});
     seeds = 2;
-    steps = 20;
-    distill = 4;
+    steps = 8;
+    distill = 2;
+    samples = 16;
+    held_out = 64;
   }
   begin_study(dir);
 }
@@ -108,9 +110,9 @@ data::DataSpec ShrinkSeed::rows() const { return grammar_of(seed_, false); }
 
 prune::Options ShrinkSeed::prune_options() const {
   return {.floors = {.width = 0.25, .depth = 0.5},
-          .samples = kShrinkSamples,
+          .samples = args_.samples,
           .length = kShrinkLength,
-          .quick = kShrinkSamples,
+          .quick = args_.samples,
           .seed = static_cast<uint64_t>(seed_),
           .threads = threads_};
 }
@@ -147,7 +149,7 @@ bool ShrinkSeed::train(ordered_json root, const std::string& name, int64_t steps
 bool ShrinkSeed::train_parent_as(const std::string& name, const ordered_json& precision,
                                  const train::Watcher& watcher) {
   ordered_json root = {{"config", ordered_json::parse(kParentConfig)},
-                       {"eval", {{"every", args_.steps}, {"batches", kShrinkHeldOut / kShrinkBatch}}}};
+                       {"eval", {{"every", args_.steps}, {"batches", args_.held_out / kShrinkBatch}}}};
   if (!precision.is_null()) root["precision"] = precision;
   return train(std::move(root), name, args_.steps, kParentRate, watcher);
 }
@@ -179,7 +181,7 @@ bool ShrinkSeed::train_from_nothing(const std::string& like, const std::string& 
 double ShrinkSeed::loss(const std::string& name) const {
   const io::ModelPath model = path(name);
   const models::Config config = models::load_config(model);
-  const auto held_out = prune::read_rows(grammar_of(seed_, true), model, config, kShrinkHeldOut);
+  const auto held_out = prune::read_rows(grammar_of(seed_, true), model, config, args_.held_out);
   return prune::mean_loss(*models::load_model(model), held_out, threads_, [](int64_t) { return true; });
 }
 

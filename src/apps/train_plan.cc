@@ -180,9 +180,8 @@ struct Forecast {
 
   Forecast(const Plan& plan, bool rounded) {
     report::status("measuring what this machine can do");
-    const sys::Roofs& roofs = sys::roofs();
-    flops_per_second = 1e9 * (rounded ? std::max(roofs.bf16_gflops, roofs.fp32_gflops) : roofs.fp32_gflops);
-    bytes_per_second = 1e9 * roofs.read_gbs;
+    flops_per_second = sys::product_roof(rounded);
+    bytes_per_second = sys::read_roof();
     const double part = static_cast<double>(plan.part);
     // Operations at the roof of products and bytes at that of memory, one after the other; the optimiser reads
     // gradient, master and moments and writes all but the first.

@@ -11,7 +11,9 @@
 #include <mutex>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sys/best_known.h"
@@ -123,39 +125,89 @@ double read_rate(const std::byte* data, int threads, int64_t ahead, double secon
   return std::accumulate(rate.begin(), rate.end(), 0.0);
 }
 
-Roofs measure(int threads) {
+// What multiplies in a format here; neither: nothing does.
+struct Unit {
+  const char* name = "none";
+  double (*rounds)(int64_t, float*) = nullptr;
+};
+
+Unit bf16_unit() {
   const Machine& m = machine();
-  Roofs r;
-  r.threads = threads;
-  {
-    const ReadRate read;
-    r.read_gbs_1 = std::max(read.measure(1), read.measure(1));
-    r.read_gbs = std::max(read.measure(r.threads), read.measure(r.threads));
-  }
-  r.fp32_gflops =
-      best_rate(r.threads, [](int64_t n, float* sink) { return HWY_DYNAMIC_DISPATCH(fma_chains)(n, sink); }) / 1e9;
-  if (m.amx) {
-    r.bf16_gflops = best_rate(r.threads, [](int64_t n, float*) { return unit_amx_bf16(n / 16); }) / 1e9;
-    r.int8_gops = best_rate(r.threads, [](int64_t n, float*) { return unit_amx_int8(n / 16); }) / 1e9;
-    r.bf16_unit = r.int8_unit = "amx";
-    return r;
-  }
-  if (m.bf16_dot_fast) {
-    r.bf16_gflops = best_rate(r.threads, &unit_bf16_dot) / 1e9;
-    r.bf16_unit = "avx512_bf16";
-  }
-  if (m.avx512_vnni) {
-    r.int8_gops = best_rate(r.threads, &unit_int8_dot) / 1e9;
-    r.int8_unit = "avx512_vnni";
-  } else if (m.avx_vnni) {
-    r.int8_gops = best_rate(r.threads, &unit_int8_dot_256) / 1e9;
-    r.int8_unit = "avx_vnni";
-  } else if (m.avx2) {
-    r.int8_gops = best_rate(r.threads, &unit_int8_pairs) / 1e9;
-    r.int8_unit = "avx2";
-  }
-  return r;
+  if (m.amx) return {"amx", [](int64_t n, float*) { return unit_amx_bf16(n / 16); }};
+  return m.bf16_dot_fast ? Unit{"avx512_bf16", &unit_bf16_dot} : Unit{};
 }
+
+Unit int8_unit() {
+  const Machine& m = machine();
+  if (m.amx) return {"amx", [](int64_t n, float*) { return unit_amx_int8(n / 16); }};
+  if (m.avx512_vnni) return {"avx512_vnni", &unit_int8_dot};
+  if (m.avx_vnni) return {"avx_vnni", &unit_int8_dot_256};
+  return m.avx2 ? Unit{"avx2", &unit_int8_pairs} : Unit{};
+}
+
+Unit fp32_unit() {
+  return {"fma", [](int64_t n, float* sink) { return HWY_DYNAMIC_DISPATCH(fma_chains)(n, sink); }};
+}
+
+double best_of_two_reads(const ReadRate& read, int threads) {
+  return std::max(read.measure(threads), read.measure(threads));
+}
+
+// The roofs of a number of threads, each measured on first use.
+class Lazy {
+ public:
+  explicit Lazy(int threads) : threads_(threads) {}
+  double fp32() { return once(fp32_, fp32_unit()); }
+  double bf16() { return once(bf16_, bf16_unit()); }
+  double read() {
+    if (!read_) read_ = best_of_two_reads(ReadRate(), threads_);
+    return *read_;
+  }
+  const Roofs& all() {
+    if (all_) return *all_;
+    Roofs r{.threads = threads_};
+    {
+      const ReadRate buffer;
+      r.read_gbs_1 = best_of_two_reads(buffer, 1);
+      if (!read_) read_ = best_of_two_reads(buffer, threads_);
+    }
+    r.read_gbs = *read_;
+    r.fp32_gflops = fp32();
+    r.bf16_gflops = bf16();
+    r.int8_gops = once(int8_, int8_unit());
+    r.bf16_unit = bf16_unit().name;
+    r.int8_unit = int8_unit().name;
+    return all_.emplace(std::move(r));
+  }
+
+ private:
+  double once(std::optional<double>& kept, const Unit& unit) const {
+    if (!kept) kept = unit.rounds ? best_rate(threads_, unit.rounds) / 1e9 : 0;
+    return *kept;
+  }
+  int threads_;
+  std::optional<double> fp32_, bf16_, int8_, read_;
+  std::optional<Roofs> all_;
+};
+
+// Those of so many threads, for one caller at a time.
+class Shared {
+ public:
+  explicit Shared(int threads) : lock_(mutex()) {
+    static std::map<int, Lazy> measured;
+    threads = std::min(threads, machine().cores);
+    roofs_ = &measured.try_emplace(threads, threads).first->second;
+  }
+  Lazy* operator->() const { return roofs_; }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  std::lock_guard<std::mutex> lock_;
+  Lazy* roofs_ = nullptr;
+};
 
 }  // namespace
 
@@ -215,14 +267,14 @@ const CacheRates& cache_rates() {
   return measured;
 }
 
-const Roofs& roofs(int threads) {
-  threads = std::min(threads, machine().cores);
-  static std::mutex mutex;
-  static std::map<int, Roofs> measured;
-  const std::lock_guard lock(mutex);
-  const auto found = measured.find(threads);
-  return found != measured.end() ? found->second : measured.emplace(threads, measure(threads)).first->second;
+const Roofs& roofs(int threads) { return Shared(threads)->all(); }
+
+double product_roof(bool bf16) {
+  const Shared roofs(default_threads());
+  return 1e9 * (bf16 && bf16_unit().rounds ? roofs->bf16() : roofs->fp32());
 }
+
+double read_roof() { return 1e9 * Shared(default_threads())->read(); }
 
 const Roofs& roofs() { return roofs(default_threads()); }
 

@@ -1,4 +1,4 @@
-// Peak rates of this machine, measured in about a second on first use and kept for the process: the roofs that speeds
+// Peak rates of this machine, measured in a few seconds on first use and kept for the process: the roofs that speeds
 // are compared with (docs/internals/cpu.md, Roofs). On a shared machine a roof can come out low; the best known of the
 // CPU's class is listed with it, and a roof more than 10% below or above that voids a benchmark.
 #pragma once
@@ -21,6 +21,11 @@ struct Roofs {
 // Of at most as many threads as there are cores: threads that share a core time each other's waiting.
 const Roofs& roofs(int threads);
 const Roofs& roofs();  // of default_threads()
+
+// One of them alone, in a fraction of the time, with default_threads(): products in the best BF16 unit, or in FP32
+// (also where there is no such unit), FLOP/s; reading, bytes/s.
+double product_roof(bool bf16);
+double read_roof();
 
 // The read rate of all threads right now, GB/s. Memory bandwidth on a shared host varies from moment to moment, so a
 // benchmark measures it before every run. Keeps a buffer that fits in no cache.

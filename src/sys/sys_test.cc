@@ -418,6 +418,10 @@ TEST(Roofs, EveryUnitOfThisMachineHasOne) {
   EXPECT_GT(r.fp32_gflops, 0);
   EXPECT_EQ(r.bf16_gflops > 0, m.amx || m.bf16_dot_fast);
   EXPECT_EQ(r.int8_gops > 0, m.amx || m.avx2);
+  // One alone is the same measurement.
+  EXPECT_EQ(sys::product_roof(false), 1e9 * r.fp32_gflops);
+  EXPECT_EQ(sys::product_roof(true), 1e9 * (r.bf16_gflops > 0 ? r.bf16_gflops : r.fp32_gflops));
+  EXPECT_EQ(sys::read_roof(), 1e9 * r.read_gbs);
 }
 
 }  // namespace braid

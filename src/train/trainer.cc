@@ -36,9 +36,7 @@ int64_t memory_peak() {
 }
 
 double measured_roof(const models::MasterWeights& masters) {
-  if (!measures_roof(masters)) return 0;
-  const sys::Roofs& roofs = sys::roofs();
-  return 1e9 * (masters.products() == DType::bf16 ? std::max(roofs.bf16_gflops, roofs.fp32_gflops) : roofs.fp32_gflops);
+  return measures_roof(masters) ? sys::product_roof(masters.products() == DType::bf16) : 0;
 }
 
 const Recipe& checked(const Recipe& recipe) {
