@@ -37,11 +37,15 @@ void parallel_for(int threads, int64_t n, int64_t grain, FunctionRef<void(int64_
   });
 }
 
-void parallel_tasks(int threads, int64_t n, FunctionRef<void(int64_t)> body) {
+void parallel_tasks(int threads, int64_t n, FunctionRef<void(int, int64_t)> body) {
   std::atomic<int64_t> next{0};
-  parallel(static_cast<int>(std::min<int64_t>(threads, n)), [&](int, int) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i);
+  parallel(static_cast<int>(std::min<int64_t>(threads, n)), [&](int part, int) {
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(part, i);
   });
+}
+
+void parallel_tasks(int threads, int64_t n, FunctionRef<void(int64_t)> body) {
+  parallel_tasks(threads, n, [&](int, int64_t i) { body(i); });
 }
 
 }  // namespace braid::sys

@@ -25,5 +25,7 @@ void parallel_for(int threads, int64_t n, int64_t grain, FunctionRef<void(int64_
 
 // body(i) for every i in [0, n), handed out one by one: for tasks of uneven size.
 void parallel_tasks(int threads, int64_t n, FunctionRef<void(int64_t)> body);
+// body(part, i), where parts that run at once differ and are below `threads`: of a workspace with a place for each.
+void parallel_tasks(int threads, int64_t n, FunctionRef<void(int, int64_t)> body);
 
 }  // namespace braid::sys

@@ -132,7 +132,14 @@ TEST(Parallel, EveryIndexOnceForAnyTeamSize) {
         for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
       });
       sys::parallel_tasks(threads, n, [&](int64_t i) { ++hits[static_cast<size_t>(i)]; });
-      for (const auto& hit : hits) EXPECT_EQ(hit, 2);
+      std::vector<std::atomic<bool>> busy(static_cast<size_t>(threads));  // no two tasks at once have a part
+      sys::parallel_tasks(threads, n, [&](int part, int64_t i) {
+        ASSERT_LT(part, threads);
+        EXPECT_FALSE(busy[static_cast<size_t>(part)].exchange(true));
+        ++hits[static_cast<size_t>(i)];
+        busy[static_cast<size_t>(part)] = false;
+      });
+      for (const auto& hit : hits) EXPECT_EQ(hit, 3);
     }
   }
 }

@@ -4,7 +4,6 @@
 // operands. dq of a tile and dk, dv of the sequence stay in the thread's memory, where tiles and blocks are summed in
 // order.
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "kernels/attention/attention_rows.h"
@@ -310,20 +309,16 @@ void attention_bwd_blocks(const packed::Kernel* tiles, Ctx& ctx, const Attention
   const BwdPlan plan = make_plan(tiles, op);
   const int64_t own = attention_bwd_workspace(tiles, op, 1);
   const int64_t groups = op.k.dim(1), units = static_cast<int64_t>(op.seqs->seqs.size()) * groups;
-  std::atomic<int64_t> next{0};
-  const int team = static_cast<int>(std::min<int64_t>(sys::team_for(ctx.threads, op.flops()), units));
-  sys::parallel(team, [&](int thread, int) {
+  sys::parallel_tasks(sys::team_for(ctx.threads, op.flops()), units, [&](int thread, int64_t i) {
     AttentionBwdScratch s = scratch_at(plan, workspace.data() + thread * own).first;
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < units;) {
-      const auto number = static_cast<size_t>(i / groups);
-      const AttentionTile unit{.seq = op.seqs->seqs[number],
-                               .seen = keys_of(*op.seqs, op.keys, number),
-                               .group = i % groups,
-                               .first = 0,
-                               .tokens = 0,
-                               .ratio = plan.ratio};
-      HWY_DYNAMIC_DISPATCH(bwd_unit)(op, unit, s, plan.tile_tokens);
-    }
+    const auto number = static_cast<size_t>(i / groups);
+    const AttentionTile unit{.seq = op.seqs->seqs[number],
+                             .seen = keys_of(*op.seqs, op.keys, number),
+                             .group = i % groups,
+                             .first = 0,
+                             .tokens = 0,
+                             .ratio = plan.ratio};
+    HWY_DYNAMIC_DISPATCH(bwd_unit)(op, unit, s, plan.tile_tokens);
   });
 }
 

@@ -6,7 +6,6 @@
 #include "kernels/attention/attention_rows.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -633,21 +632,18 @@ void attention_fwd_blocks(const packed::Kernel* tiles, Ctx& ctx, const Attention
   const int64_t thread_floats = lay_out(plan, nullptr, counted);
   float* parts = memory + ctx.threads * thread_floats;
   const int64_t spans = plan.split ? plan.spans : 1, tasks = plan.units() * spans;
-  std::atomic<int64_t> next{0};
   const int team = sys::team_for(ctx.threads, op.flops());
-  sys::parallel(static_cast<int>(std::min<int64_t>(team, tasks)), [&](int thread, int) {
+  sys::parallel_tasks(team, tasks, [&](int thread, int64_t i) {
     AttentionScratch s;
     lay_out(plan, memory + thread * thread_floats, s);
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
-      const AttentionTile t = tile_at(op, plan, i / spans);
-      if (t.tokens <= 0) continue;
-      if (!plan.split) {
-        whole_unit(op, t, s);
-      } else if (i % spans < spans_of(t)) {
-        s.part = part_at(plan, parts + i * plan.part_floats());
-        HWY_DYNAMIC_DISPATCH(fill_queries)(op, t, s);
-        HWY_DYNAMIC_DISPATCH(span_part)(op, t, s, i % spans);
-      }
+    const AttentionTile t = tile_at(op, plan, i / spans);
+    if (t.tokens <= 0) return;
+    if (!plan.split) {
+      whole_unit(op, t, s);
+    } else if (i % spans < spans_of(t)) {
+      s.part = part_at(plan, parts + i * plan.part_floats());
+      HWY_DYNAMIC_DISPATCH(fill_queries)(op, t, s);
+      HWY_DYNAMIC_DISPATCH(span_part)(op, t, s, i % spans);
     }
   });
   if (!plan.split) return;

@@ -7,7 +7,6 @@
 // were (train). Chains take tokens by Kernel::step, so the rows of an expert are padded with zeros at the end of each
 // sequence: no step spans two sequences, and no cut between them changes a bit.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "kernels/experts/experts_rows.h"
@@ -276,12 +275,9 @@ void gather(const ExpertsBwd& op, const Scratch& s, int threads) {
 // body(thread, expert, block) for every block of every expert that was chosen.
 template <class Body>
 void for_each_block(int team, const Scratch& s, int64_t blocks, const Body& body) {
-  std::atomic<int64_t> next{0};
-  sys::parallel(team, [&](int thread, int) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < s.count * blocks;) {
-      const int64_t e = i / blocks;
-      if (s.offsets[e] < s.offsets[e + 1]) body(thread, static_cast<size_t>(e), i % blocks);
-    }
+  sys::parallel_tasks(team, s.count * blocks, [&](int thread, int64_t i) {
+    const int64_t e = i / blocks;
+    if (s.offsets[e] < s.offsets[e + 1]) body(thread, static_cast<size_t>(e), i % blocks);
   });
 }
 

@@ -7,7 +7,6 @@
 //   dx, dw   super block by super block of the vocabulary, so that the dlogits packed for dx stay in L3: tasks for
 //   dx
 //            add the next depth blocks, tasks for dw add the group's pieces to their part of dw in order
-#include <atomic>
 
 #include "kernels/head_loss/distill_rows.h"
 #include "math/packed.h"
@@ -122,10 +121,7 @@ class HeadRun {
   }
 
   void tasks(int64_t n, sys::FunctionRef<void(int64_t, std::byte*)> body) const {
-    std::atomic<int64_t> next{0};
-    sys::parallel(threads_, [&](int thread, int) {
-      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i, own_ + thread * own_bytes());
-    });
+    sys::parallel_tasks(threads_, n, [&](int thread, int64_t i) { body(i, own_ + thread * own_bytes()); });
   }
 
   void run_group(const Group& group) {

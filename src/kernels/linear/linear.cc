@@ -1,7 +1,6 @@
 #include "kernels/linear/linear.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include "codec/codec.h"
 #include "core/has_cuda.h"
@@ -117,14 +116,10 @@ struct Packed {
 
 void linear_tasks(int threads, const LinearFwd& op, int64_t cols, sys::FunctionRef<void(int, int64_t, int64_t)> body) {
   const int64_t tasks = (op.w.rows + cols - 1) / cols;
-  std::atomic<int64_t> next{0};
-  const int team = sys::team_for(threads, op.flops());
-  sys::parallel(static_cast<int>(std::min<int64_t>(team, tasks)), [&](int thread, int) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
-      const int64_t first = i * cols, n = std::min(cols, op.w.rows - first);
-      body(thread, first, n);
-      if (op.bias) add_bias(op.bias.slice(0, first, n), op.y.slice(1, first, n));
-    }
+  sys::parallel_tasks(sys::team_for(threads, op.flops()), tasks, [&](int thread, int64_t i) {
+    const int64_t first = i * cols, n = std::min(cols, op.w.rows - first);
+    body(thread, first, n);
+    if (op.bias) add_bias(op.bias.slice(0, first, n), op.y.slice(1, first, n));
   });
 }
 

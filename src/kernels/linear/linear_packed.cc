@@ -2,7 +2,6 @@
 // block of y and packs its own part of w, which stays in L2 while the tokens stream by. dw packs x once; a task is a
 // part of dw that stays in a cache while the pieces of the token grid are added in order.
 #include <array>
-#include <atomic>
 
 #include "kernels/linear/linear_blocking.h"
 #include "kernels/linear/linear_rows.h"
@@ -133,13 +132,10 @@ void run_packed(packed::Class c, int threads, int team, const Problem& p, std::s
     sys::parallel_for(team, l.x.panels(), 1, [&](int64_t begin, int64_t end) { l.x.pack_panels(x, begin, end); });
     const int64_t row_tasks = (l.x.n + l.grid.rows - 1) / l.grid.rows;
     const int64_t col_tasks = (p.cols + l.grid.cols - 1) / l.grid.cols;
-    std::atomic<int64_t> next{0};
-    sys::parallel(team, [&](int thread, int) {
-      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < col_tasks * row_tasks;) {
-        const int64_t row = i % row_tasks * l.grid.rows, col = i / row_tasks * l.grid.cols;
-        const Part part{row, std::min(l.grid.rows, l.x.n - row), col, std::min(l.grid.cols, p.cols - col)};
-        compute(l, p, y, part, own + thread * l.own_bytes);
-      }
+    sys::parallel_tasks(team, col_tasks * row_tasks, [&](int thread, int64_t i) {
+      const int64_t row = i % row_tasks * l.grid.rows, col = i / row_tasks * l.grid.cols;
+      const Part part{row, std::min(l.grid.rows, l.x.n - row), col, std::min(l.grid.cols, p.cols - col)};
+      compute(l, p, y, part, own + thread * l.own_bytes);
     });
   }
 }
@@ -279,14 +275,11 @@ void linear_packed(packed::Class c, Ctx& ctx, const LinearBwdWeight& op, std::sp
   const int64_t rows = op.dw.dim(0), cols = op.dw.dim(1), panels = (cols + g.kernel.cols - 1) / g.kernel.cols;
   const int64_t row_tasks = (rows + grid.rows - 1) / grid.rows, col_tasks = (cols + grid.cols - 1) / grid.cols;
   sys::parallel_for(threads, panels, 1, [&](int64_t begin, int64_t end) { pack_pieces(g, begin, end, x); });
-  std::atomic<int64_t> next{0};
-  sys::parallel(threads, [&](int thread, int) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < row_tasks * col_tasks;) {
-      const int64_t row = i / col_tasks * grid.rows, col = i % col_tasks * grid.cols;
-      const Part part{row, std::min(grid.rows, rows - row), col, std::min(grid.cols, cols - col)};
-      weight_part(g, part, x, own + thread * g.own_bytes());
-      if (col == 0 && op.dbias) add_bias_gradient(op, row, part.rows);
-    }
+  sys::parallel_tasks(threads, row_tasks * col_tasks, [&](int thread, int64_t i) {
+    const int64_t row = i / col_tasks * grid.rows, col = i % col_tasks * grid.cols;
+    const Part part{row, std::min(grid.rows, rows - row), col, std::min(grid.cols, cols - col)};
+    weight_part(g, part, x, own + thread * g.own_bytes());
+    if (col == 0 && op.dbias) add_bias_gradient(op, row, part.rows);
   });
 }
 

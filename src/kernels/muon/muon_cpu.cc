@@ -1,7 +1,6 @@
 // Muon on a CPU, in FP32: products on packed operands (math/packed.h), of the symmetric ones only the lower triangle.
 // The plain loops are quadratic where products are cubic. Tasks are blocks of columns that do not depend on each other,
 // and the norm is summed row by row: the same on any number of threads.
-#include <atomic>
 #include <utility>
 
 #include "kernels/muon/muon_rows.h"
@@ -46,11 +45,9 @@ Scratch cut(const Orthogonalize& op, int threads, std::byte* base) {
 template <class Body>
 void for_each_block(int threads, const Scratch& s, int64_t cols, const Body& body) {
   const int64_t blocks = (cols + kCols - 1) / kCols;
-  std::atomic<int64_t> next{0};
-  sys::parallel(static_cast<int>(std::min<int64_t>(threads, blocks)), [&](int thread, int) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;)
-      body(i * kCols, std::min(kCols, cols - i * kCols),
-           std::span(s.panels + thread * s.panel_bytes, static_cast<size_t>(s.panel_bytes)));
+  sys::parallel_tasks(threads, blocks, [&](int thread, int64_t i) {
+    body(i * kCols, std::min(kCols, cols - i * kCols),
+         std::span(s.panels + thread * s.panel_bytes, static_cast<size_t>(s.panel_bytes)));
   });
 }
 

@@ -2,7 +2,6 @@
 // task is one expert, computed by one thread in its own scratch, so the team changes no bit; then the slots of each
 // token are added in order. Scratch is sized for the most rows an expert can have, one per token.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -305,13 +304,10 @@ void run_experts(packed::Class c, Ctx& ctx, const Op& op, std::span<std::byte> w
   std::byte* const own = workspace.data() + cut.bytes();
   const int64_t own_bytes = cut_own(z, op.x.dtype, nullptr).bytes;
   sort(op.experts, z.experts, sorted);
-  std::atomic<int64_t> next{0};
-  sys::parallel(static_cast<int>(z.team()), [&](int thread, int) {
-    for (int64_t e; (e = next.fetch_add(1, std::memory_order_relaxed)) < z.experts;) {
-      if (sorted.offsets[e] == sorted.offsets[e + 1]) continue;
-      Expert<Op> expert(op, z, sorted, static_cast<size_t>(e), own + thread * own_bytes);
-      body(expert);
-    }
+  sys::parallel_tasks(static_cast<int>(z.team()), z.experts, [&](int thread, int64_t e) {
+    if (sorted.offsets[e] == sorted.offsets[e + 1]) return;
+    Expert<Op> expert(op, z, sorted, static_cast<size_t>(e), own + thread * own_bytes);
+    body(expert);
   });
   combine(ctx.threads, sorted, op.experts.dim(1), weights, y);
 }

@@ -489,7 +489,6 @@ void differentiate_task(const SsdBwd& op, const SsdTask& task, const MutView& db
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <atomic>
 
 namespace braid {
 namespace {
@@ -547,16 +546,13 @@ void ssd_bwd_blocks(const packed::Kernel* tiles, Ctx& ctx, const SsdBwd& op, std
   const auto partial = [&](int64_t part, int64_t which) {
     return mut_view_of(partials + (2 * (part - 1) + which) * cut.partial, op.b.shape);
   };
-  std::atomic<int64_t> next{0};
-  sys::parallel(sys::team_for(ctx.threads, op.flops()), [&](int thread, int) {
+  sys::parallel_tasks(sys::team_for(ctx.threads, op.flops()), cut.tasks, [&](int thread, int64_t i) {
     const SsdBwdScratch s(op, tiles, cut.heads, cut.blocks, scratch + thread * cut.scratch);
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < cut.tasks;) {
-      const int64_t seq = i / of_seq, group = i % of_seq / cut.parts, part = i % cut.parts;
-      const int64_t head = group * cut.in_group + part * cut.heads;
-      const SsdTask task{seq, group, head, std::min(cut.heads, (group + 1) * cut.in_group - head)};
-      HWY_DYNAMIC_DISPATCH(differentiate_task)
-      (op, task, part ? partial(part, 0) : op.db, part ? partial(part, 1) : op.dc, sums + 3 * (seq * heads + head), s);
-    }
+    const int64_t seq = i / of_seq, group = i % of_seq / cut.parts, part = i % cut.parts;
+    const int64_t head = group * cut.in_group + part * cut.heads;
+    const SsdTask task{seq, group, head, std::min(cut.heads, (group + 1) * cut.in_group - head)};
+    HWY_DYNAMIC_DISPATCH(differentiate_task)
+    (op, task, part ? partial(part, 0) : op.db, part ? partial(part, 1) : op.dc, sums + 3 * (seq * heads + head), s);
   });
   for (int64_t part = 1; part < cut.parts; ++part) {
     for (const Seq& seq : op.seqs->seqs) {

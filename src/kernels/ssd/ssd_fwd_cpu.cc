@@ -260,7 +260,6 @@ void run_task(const SsdFwd& op, const SsdTask& task, float* base) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <atomic>
 
 namespace braid {
 namespace {
@@ -291,14 +290,11 @@ void ssd_fwd_hwy(Ctx& ctx, const SsdFwd& op, std::span<std::byte> workspace) {
   const int64_t parts = (in_group + most - 1) / most, of_seq = op.b.dim(1) * parts;
   const int64_t tasks = static_cast<int64_t>(op.seqs->seqs.size()) * of_seq;
   const int64_t floats = SsdScratch(op, most, nullptr).used();
-  std::atomic<int64_t> next{0};
-  sys::parallel(sys::team_for(ctx.threads, op.flops()), [&](int thread, int) {
+  sys::parallel_tasks(sys::team_for(ctx.threads, op.flops()), tasks, [&](int thread, int64_t i) {
     float* base = reinterpret_cast<float*>(workspace.data()) + thread * floats;
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
-      const int64_t group = i % of_seq / parts, part = i % parts * most;
-      HWY_DYNAMIC_DISPATCH(run_task)
-      (op, {i / of_seq, group, group * in_group + part, std::min(most, in_group - part)}, base);
-    }
+    const int64_t group = i % of_seq / parts, part = i % parts * most;
+    HWY_DYNAMIC_DISPATCH(run_task)
+    (op, {i / of_seq, group, group * in_group + part, std::min(most, in_group - part)}, base);
   });
 }
 
