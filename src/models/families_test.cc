@@ -289,6 +289,16 @@ TEST(Llama, RopeInItsForms) {
   EXPECT_NE(refusal(c).find("longrope"), std::string::npos);
 }
 
+TEST(Nemotron, OddPartsOfAHeadAreRefused) {
+  Object c = dense("nemotron");
+  c["architectures"] = {"NemotronForCausalLM"};
+  c["head_dim"] = 20;
+  c["partial_rotary_factor"] = 0.5;
+  EXPECT_EQ(read(c).rope->dim, 10);
+  c["partial_rotary_factor"] = 0.75;
+  EXPECT_NE(refusal(c).find("got 15 of 20"), std::string::npos) << refusal(c);
+}
+
 TEST(Llama, YarnAndDynamicRope) {
   const auto rope = [](const Object& scaling) {
     Object c = dense("qwen3");

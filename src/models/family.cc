@@ -183,15 +183,20 @@ nn::RopeSpec read_rope(const io::Json& json, int64_t head_dim, std::optional<dou
       number_or(inner, {"partial_rotary_factor"}, {0.01, 1},
                 number_or(json, {"partial_rotary_factor", "rope_percent"}, {0.01, 1}, partial.value_or(1)));
   if (partial) {
-    rope.dim = static_cast<int64_t>(static_cast<double>(head_dim) * part) / 2 * 2;
+    rope.dim = static_cast<int64_t>(static_cast<double>(head_dim) * part);
   } else {
     // Scaled frequencies of a part do not fit the heads, in transformers neither; those without scaling ignore it.
     if (part != 1 && type != "default")
       (inner.get({"partial_rotary_factor"}) ? inner : json)
           .need({"partial_rotary_factor", "rope_percent"})
           .refuse("is not supported with scaled RoPE", "1");
-    rope.dim = int_or(json, {kRotaryDim}, {2, head_dim}, head_dim) / 2 * 2;
+    rope.dim = int_or(json, {kRotaryDim}, {2, head_dim}, head_dim);
   }
+  // Of an odd number transformers turns one value more, by angles of the odd number.
+  if (rope.dim % 2 != 0)
+    fail(json.document(), {.what = "rotates an odd number of values of a head",
+                           .got = fmt::format("{} of {} (head_dim, partial_rotary_factor)", rope.dim, head_dim),
+                           .expected = "an even number"});
   RopeOptions& o = rope.options;
   o.theta = number_or(inner, {"rope_theta"}, kPositive, number_or(json, {"rope_theta"}, kPositive, 10000.0));
   if (type == "default") return rope;
