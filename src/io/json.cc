@@ -212,7 +212,7 @@ Node build(std::string_view text, const Constants& constants, const std::string&
     const size_t offset = word_begin(text, std::min(builder.problem_at - 1, text.size()));
     const bool ended = offset >= text.size();
     fail(name, {.what = fmt::format("{} at {}", builder.problem, position_of(text, offset)),
-                .got = ended ? "the end of the text" : printable(text.substr(offset, 20), 40),
+                .got = ended ? "the end of the text" : printable(text.substr(offset), 20),
                 .expected = expected});
   }
   return std::move(builder.root);
