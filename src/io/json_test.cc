@@ -49,7 +49,7 @@ TEST_F(JsonTest, WrongValuesAreNamed) {
   EXPECT_NE(error_of([&] { config.int_of({"huge"}); }), "");
   EXPECT_NE(error_of([&] {
               config.int_of({"flag_of_sub", "sub"});
-            }).find("got an object of 1 entries"),
+            }).find("got an object of 1 entry"),
             std::string::npos);
   EXPECT_EQ(error_of([&] { config.number_of({"eps"}); }),
             "[config.json] eps is not a number; got \"x\"; expected a number");
