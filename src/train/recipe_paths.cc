@@ -115,7 +115,7 @@ void check_recipe_file(const fs::path& file) {
   const std::string name = file.string(), shown = printable(name);
   if (fs::is_directory(file, none)) refuse_folder(file);
   if (fs::exists(file, none)) {
-    if (io::names_a_file(file)) refuse_recipe(file, "is not a recipe", "");
+    if (io::names_a_file(file) && file.extension() != ".gguf") refuse_recipe(file, "is not a recipe", "");
     return;
   }
   if (models::find_preset(name))
