@@ -189,7 +189,7 @@ class Configs(Folders):
 
 
 class OfAnotherKind(Folders):
-    """Files and folders of graphs where a language model is asked for: one line that says what they are."""
+    """Files and folders of graphs, and adapters, where a language model is asked for: one line that says what they are."""
 
     def words_of(self, model):
         text = self.place / "text.txt"
@@ -221,6 +221,20 @@ class OfAnotherKind(Folders):
             with self.subTest(words=words):
                 self.assertRefused(braid(*words, text="", cwd=self.place), "is a graph network, not a language model; got sage",
                                    "try braid eval with its folder")
+
+    def test_an_adapter(self):
+        adapter = self.place / "lora"
+        shutil.copytree(DATA / "adapter", adapter)
+        base = json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
+        for model in ("lora", "lora/adapter_model.safetensors"):
+            for words in self.words_of(model):
+                with self.subTest(words=words):
+                    self.assertRefused(braid(*words, text="", cwd=self.place), f"[{model}] is a LoRA adapter, not a model; expected its base model",
+                                       f"try {base} with --adapter lora, or braid merge {base} --adapter lora -o FOLDER\n")
+        (adapter / "adapter_config.json").unlink()  # the weights alone do not say which model
+        self.run_refused(adapter, "is a LoRA adapter, not a model", "try MODEL with --adapter")
+        shutil.copy(DATA / "hf" / "nemotron-h-latent-mtp" / "config.json", adapter)
+        self.run_refused(adapter, "has no weights")  # a model whose weights are missing
 
 
 class Limits(Folders):

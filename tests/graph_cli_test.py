@@ -178,6 +178,9 @@ class Graphs(GraphCase):
         for option, value in (("--text", "recipe.toml"), ("--dtype", "bf16"), ("--tp", 2)):
             self.refused(f"[{option}] does not go with a graph network", "eval", "out", option, value)
         self.refused("[--predictions] needs a graph network", "eval", "tiny", "--text", "recipe.toml", "--predictions", "q.csv")
+        self.run_ok("data", "graph", "blocks", "-o", "narrow.safetensors", "--width", "9", "--nodes", "50")
+        self.refused("[narrow.safetensors] has features of another width than the network was trained on; got 9; expected 16, as out/config.json says",
+                     "eval", "out", "--graph", "narrow.safetensors")
         # Nodes of which no class is known.
         (self.folder / "ring.txt").write_text("".join(f"{i} {(i + 1) % 6}\n" for i in range(6)))
         npy(self.folder / "x.npy", "f4", (6, 16), [0.01 * i for i in range(96)])
@@ -405,6 +408,15 @@ class Grids(GraphCase):
         for name in ("nowhere.safetensors", "redit"):
             self.refused(f"[plan graph] no such file or published graph; got {name}; expected a file, or reddit, ", "plan", "graph", name)
         self.refused("[.] ", "plan", "graph", ".")
+        self.refused("[--nodes] so many nodes have fewer pairs than edges; got 100 nodes and 114615892 edges; expected at most 9900 edges; try --edges, too",
+                     "plan", "graph", "reddit", "--nodes", "100")
+        self.refused("[--edges] so many nodes have fewer pairs than edges; got 3 nodes and 7 edges; expected at most 6 edges\n",
+                     "plan", "graph", "--nodes", "3", "--edges", "7", "--features", "2", "--classes", "2")
+        self.run_ok("plan", "graph", "--nodes", "3", "--edges", "6", "--features", "2", "--classes", "2", "--ranks", "1")
+        for kind, what in (("bipartite", "has nodes of two types"), ("motifs", "has a class for each of its graphs")):
+            self.run_ok("data", "graph", kind, "-o", f"{kind}.safetensors", "--graphs" if kind == "motifs" else "--items", "20")
+            self.refused(f"[{kind}.safetensors] {what}, which no grid of ranks divides; expected one graph, with classes of its nodes\n",
+                         "plan", "graph", f"{kind}.safetensors", "--classes", "4")
         self.refused("make no grid", "plan", "graph", "--nodes", "3", "--edges", "2", "--features", "2", "--classes", "2", "--hidden", "2", "--ranks", "64")
 
     def test_scaling(self):

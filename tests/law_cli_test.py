@@ -40,6 +40,29 @@ class Law(Case):
         self.assertIn("by the formula", braid("law", "plan", fit, "--flops", "1e18").stdout)
         self.assertIn("far beyond", braid("law", "plan", fit, "--flops", "1e25").stderr)
 
+    def test_options_of_shapes_alone_are_refused_without(self):
+        fit = self.folder / "fit.json"
+        self.run_ok("law", "fit", self.table, "--out", fit, "--resamples", "10")
+        for words in (("--length", "512"), ("--measure", "active")):
+            self.assertRefused(braid("law", "plan", fit, "--flops", "1e18", *words), f"[{words[0]}] does nothing with no --like; try leaving it out")
+        self.run_ok("law", "plan", fit, "--flops", "1e18", BRAID_LENGTH="512")  # which other commands read
+
+    def test_shapes_of_experts_and_of_small_budgets(self):
+        fit = self.folder / "fit.json"
+        self.run_ok("law", "fit", self.table, "--out", fit, "--resamples", "5")
+        plan = ("law", "plan", fit, "--like", "nemotron-3-nano-30b-a3b")
+        self.assertRefused(braid(*plan, "--flops", "1e22"), "[--measure] most experts of these shapes rest", "expected about 6, as in its runs; try --measure active")
+        text = self.run_ok(*plan, "--flops", "1e22", "--measure", "active")
+        told = json.loads(self.run_ok(*plan, "--flops", "1e22", "--measure", "active", "--json"))
+        least = min(told["shapes"], key=lambda s: s["loss"])
+        each = least["flops_per_token"] / least["active"]
+        self.assertLess(least["loss"], told["loss"])
+        self.assertLess(each, 6)
+        self.assertIn(f"below the optimum above, since a token of it costs {each:.3g} FLOPs a parameter, and 6 in the fit's runs\n", text)
+        self.assertRefused(braid(*plan, "--flops", "1e6"), "[--like] the budget is too small for this config: its narrowest shape reads no token; got 1e+06 FLOPs; expected more than ")
+        small = ("law", "plan", fit, "--like", "hybrid-8.5m", "--flops", "1e12")
+        self.assertIn("the narrowest that this config can be", self.run_ok(*small))
+
     def test_shapes(self):
         """Of each depth the width whose loss, for the tokens that the budget leaves, is the least; by width and depth
         where the runs have them."""

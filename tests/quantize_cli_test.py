@@ -70,6 +70,16 @@ class Tables(Case):
             for a, b in zip(coded, plain):
                 self.assertAlmostEqual(a, b, 4, name)
 
+    def test_a_second_rounding_is_noted(self):
+        first = self.quantised("once", "--format", "nvfp4")
+        self.assertFalse([note for note in first["notes"] if "second time" in note])
+        rounded = sum(group["tensors"] for group in first["groups"])
+        second = self.quantised("twice", "--format", "nvfp4", model=self.place / "once")
+        said = [note for note in second["notes"] if "second time" in note]
+        self.assertEqual(len(said), 1)
+        self.assertIn(f"rounded for the second time, matrices that were nvfp4 already: {rounded}; the errors are of this rounding alone", said[0])
+        self.assertIn(f"note: {said[0]}\n", self.run_ok("quantize", self.place / "once", self.place / "table", "--format", "nvfp4"))
+
     def test_keep_and_what_metadata_say(self):
         self.quantised("kept", "--recipe", "lightning-nvfp4", "--head-format", "keep")
         self.assertEqual(tensors(self.place / "kept")[HEAD], tensors(TINY)[HEAD])

@@ -8,7 +8,8 @@ import subprocess
 import time
 
 from support.program import DATA, Case, braid, main, start
-from support.tensors import tensors
+from support.tensors import read_header, tensors, write_header
+from support.training import files_of
 
 MODEL, TEXT = DATA / "tiny-chat", DATA / "calibration" / "text.txt"
 QUICK = ("--samples", "4", "--held", "2", "--row", "48", "--length", "48", "--rounds", "1", "-t", "1")
@@ -82,6 +83,49 @@ class Search(Case):
         self.assertEqual(tensors(out), tensors(self.place / "whole"))
         self.assertFalse(work.exists())
 
+    def test_damaged_work_is_named(self):
+        """Of a search that was killed: one line that says what is wrong, whatever is, and how to begin again."""
+        out, work = self.place / "out", self.place / "out.search"
+        file = self.place / "v.toml"
+        file.write_text('kv_groups = [0.5]\nexpert_ffn = [0.5]\n')
+        words = ("--limit", "params=95%", "--variants", file, "--distill-tokens", "1000")
+        process = start("search", MODEL, out, "--data", TEXT, *QUICK, *words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while len(list(work.glob("site-*.json"))) < 2 and process.poll() is None:
+            time.sleep(0.01)
+        self.assertRefused(search(out, *words), "[search] another process uses this file; got ", "out.search/search.json; try another name, or ending that process")
+        process.kill()
+        process.wait()
+        whole = files_of(work)
+        names = [name for name in whole if name.endswith(".safetensors")]
+        self.assertTrue(names)
+        again = f"; try removing {work}, which begins the search again\n"
+
+        def damaged(name, data, *says):
+            for path, before in whole.items():
+                (work / path).write_bytes(before)
+            (work / name).unlink() if data is None else (work / name).write_bytes(data)
+            self.assertRefused(search(out, *words), *says, again)
+        damaged("search.json", b"{", "search.json")
+        for name in names:
+            scores = name.replace(".safetensors", ".json")
+            values = json.loads(whole[scores])
+            damaged(name, None, name)
+            damaged(name, whole[name][:-3], name)
+            damaged(scores, b"[]", scores)
+            damaged(scores, json.dumps(values | {"values": {}}).encode(), "lacks a tensor of the variant")
+            damaged(scores, json.dumps(values | {"values": dict.fromkeys(values["values"], "nothing")}).encode(), "names a tensor that the variant does not have")
+            for change, says in ((lambda t: t.update(shape=t["shape"][::-1] if t["shape"][0] != t["shape"][1] else [1, *t["shape"]]), "another type or shape"),
+                                 (lambda t: t.update(dtype="I32" if t["dtype"] == "F32" else "I16"), "another type or shape")):
+                for path, before in whole.items():
+                    (work / path).write_bytes(before)
+                header, body = read_header(work / name)
+                change(next(value for key, value in header.items() if key != "__metadata__"))
+                write_header(work / name, header, body)
+                damaged(name, (work / name).read_bytes(), name, says)
+        for path, before in whole.items():
+            (work / path).write_bytes(before)
+        self.assertIn("of an earlier search", search(out, *words).stderr)
+
     def test_the_working_folder_may_be_out(self):
         """Unfinished work is kept next to OUT, not in it; a model with another config is another model."""
         out, other = self.place / "here", self.place / "other"
@@ -148,6 +192,10 @@ class Search(Case):
         for words, says in (((), "no limit is given"),
                             (("--limit", "size=3"), "no such limit"),
                             (("--limit", "gib=1%"), "as the nearest"),
+                            (("--limit", "gib=100%"), "[--limit] the model meets this as it is; got gib=100%; expected below 100%, which is "),
+                            (("--limit", "kv=1.5x,gib=80%"), "the model meets this as it is; got kv=150%"),
+                            (("--limit", "params=1e12"), "the model meets this as it is; got params=1e+12; expected below 100%, which is "),
+                            (("--limit", "decode_ms=200%"), "the model meets this as it is; got decode_ms=200%; expected below 100%, or another limit beside it"),
                             (("--limit", "decode_ms=1e-9"), "as the nearest"),
                             ((*limit, "--batch", "0"), "--batch"),
                             ((*limit, "--length", "99999999"), "--length"),

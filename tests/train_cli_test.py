@@ -92,6 +92,55 @@ class Train(TrainCase):
         self.refused(says="is not the loss.csv of a run")
         self.assertEqual((self.out / "loss.csv").read_text(), "month,loss\n1,2\n")
 
+    def test_a_folder_that_is_none(self):
+        (self.root / "file").write_text("text")
+        for out in ("file", "file/inside/x"):
+            self.assertRefused(braid("train", "r.toml", f"out={out}", cwd=self.root), "[out] is to be a folder, and a file is in its place; got file; try another out\n")
+        self.refused("--resume", "nowhere", says="[nowhere] no such checkpoint; expected a folder with the file DONE")
+        self.refused("--resume", self.root / "file", says="file] is a file, not a checkpoint; expected a folder with the file DONE")
+        self.refused("--resume", self.root, says=f"[{self.root}] is not a complete checkpoint")
+        self.trained("checkpoint.every=1")
+        last = self.out / "checkpoints" / "step-00000002"
+        self.refused("--resume", self.out, says=f"[{self.out}] is the folder of a run, not one of its checkpoints; try --resume {last}\n")
+
+    def test_what_is_not_a_recipe(self):
+        def refused(name, what, hint=""):
+            said = f"[{name}] {what}; expected a recipe, a TOML file{hint and '; try '}{hint}\n"
+            for words in (("train", name), ("train", name, "steps=3", "--dry-run"), ("law", "sweep", name, "--grid", "8x2")):
+                self.assertRefused(braid(*words, cwd=self.root), said)
+        self.trained()
+        stored = "out/checkpoints/step-00000002/training/recipe.toml"
+        refused("tiny", "is a model, not a recipe", 'init = "tiny" in one')
+        refused("hybrid-8.5m", "is the name of a shape, not a recipe", 'config = "hybrid-8.5m" in one')
+        refused(HYBRID, "is a model, not a recipe", f'init = "{HYBRID}" in one')
+        refused("out", "is the folder of a run, not a recipe", stored)
+        refused("out/checkpoints/step-00000002", "is a checkpoint, not a recipe", stored)
+        refused("out/model.safetensors", "is not a recipe")
+        refused("out/config.json", "is not a recipe")
+        refused(".", "is a folder, not a recipe")
+        (self.root / "first.toml").write_text("")
+        refused("frist.toml", "no such file", "first.toml")
+        refused("nowhere/x", "no such file")
+        (self.root / "first.toml").write_text('name = "x"\nkind = 1\nzzz = 2\nqqqqq = 3\n[project]\nversion = "1"\n')
+        for words in ((), ("steps=3",)):
+            self.assertRefused(braid("train", "first.toml", *words, cwd=self.root),
+                               "[first.toml] is not a recipe: no key in it is of recipes; got ", "; expected init or config, out, steps, [data] and others")
+
+    def test_a_log_has_a_name_of_its_own(self):
+        def check(key, path, first):
+            self.refused(f"{key}={path}", says=f"[{key}] is the name of what the run writes itself; got {first}; expected another name\n")
+            self.assertFalse(self.out.exists())
+        for name in ("loss.csv", "loss.svg", "rollouts.jsonl", "config.json", "model.safetensors", "model-00001-of-00002.safetensors", "tokenizer.json",
+                     "tokenizer_config.json", "adapter_config.json", "adapter_model.safetensors", "checkpoints", "init"):
+            for key in ("log.jsonl", "log.tensorboard"):
+                check(key, self.out / name, name)
+        check("log.jsonl", self.out / "checkpoints" / "log.jsonl", "checkpoints")
+        check("log.tensorboard", self.out / "logs" / ".." / "config.json", "config.json")
+        self.refused(f"log.jsonl={self.out}/log", f"log.tensorboard={self.out}/log", says="[log.tensorboard] is the file of log.jsonl, too; got log")
+        (self.root / "named.toml").write_text((self.root / "r.toml").read_text() + '[log]\njsonl = "./loss.csv"\n')
+        self.assertRefused(braid("train", self.root / "named.toml", f"out={self.out}"), "[log.jsonl] is the name of what the run writes itself")
+        self.trained(f"log.jsonl={self.out}/steps.json", f"log.tensorboard={self.out}/loss")  # near such names, but others
+
     def test_a_log_makes_no_folder_outside_of_out(self):
         self.refused(f"log.jsonl={self.root / 'none' / 'x'}", says="there is no such folder")
         self.assertFalse((self.root / "none").exists() or self.out.exists())
@@ -398,12 +447,15 @@ class Train(TrainCase):
         self.assertTrue(ready, said)
 
     def test_the_first_step_is_logged_and_scores_once_there_are_any(self):
-        said = self.trained("log.every=3", "steps=7").stdout
+        log = self.out / "log.jsonl"
+        said = self.trained("log.every=3", "steps=7", f"log.jsonl={log}").stdout
         self.assertEqual(printed_steps(said), [1, 3, 6, 7])
+        self.assertEqual([json.loads(line)["step"] for line in log.read_text().splitlines()], [1, 3, 6, 7])
         self.assertNotIn("(", said)
         self.assertNotIn("in brackets", said)
-        said = self.trained("log.every=20", "steps=9", "--resume", "auto").stdout
+        said = self.trained("log.every=20", "steps=9", "--resume", "auto", f"log.jsonl={log}").stdout
         self.assertEqual(printed_steps(said), [8, 9])
+        self.assertEqual([json.loads(line)["step"] for line in log.read_text().splitlines()], [1, 3, 6, 7, 8, 9])
         self.out = self.root / "scored"
         said = self.trained("spike.window=2", "steps=4").stdout
         self.assertIn("in brackets behind a loss, from step 3 on: its deviations from the mean of the 2 before\n", said)

@@ -14,6 +14,7 @@
 #include "gnn/network.h"
 #include "io/atomic_file.h"
 #include "io/json.h"
+#include "io/safetensors.h"
 #include "sys/error.h"
 #include "train/checkpoint.h"
 #include "train/graphs.h"
@@ -53,6 +54,21 @@ train::Recipe recipe_of(const fs::path& folder) {
   g.kernels = config.int_of({"kernels"}, {0, 1024}).value_or(g.kernels);
   g.eps = config.number_of({"eps"}).value_or(g.eps);
   return recipe;
+}
+
+// Before the network is loaded, which would say that its weights do not fit.
+void check_width(const fs::path& folder, const std::string& path) {
+  const auto known = io::Json::read(folder / "config.json").int_of({"features"}, {1, 1 << 20});
+  std::error_code none;
+  if (!known || !fs::is_regular_file(path, none)) return;
+  const io::Safetensors graph(path);
+  const View* x = graph.find("x");
+  if (!x || x->shape.rank != 2 || x->dim(1) == *known) return;
+  fail(printable(path),
+       {.what = "has features of another width than the network was trained on",
+        .got = std::to_string(x->dim(1)),
+        .expected = fmt::format("{}, as {} says", *known, printable((folder / "config.json").string())),
+        .hint = "the graph's other features, or a network trained on these"});
 }
 
 // Of one row of logits, in double.
@@ -210,6 +226,7 @@ int eval_graph(const EvalGraphArgs& args) {
   if (args.threads > 0) ctx.threads = static_cast<int>(args.threads);
   const std::string& task = recipe.graph.task;
   const int64_t known = io::Json::read(folder / "config.json").need({"classes"}).as_int({1, 1 << 20});
+  check_width(folder, recipe.graph.path);
   std::string csv;
   const ordered_json found = with_paths_of(recipe, [&] {
     return task == "edge"    ? of_pairs(recipe, ctx, csv)

@@ -39,7 +39,8 @@ int fuse_command(const FuseArgs& o) {
   }
   for (size_t i = 0; i < r.layers.size(); ++i)
     fmt::print("layers {}: one block of {} channels\n", fmt::join(r.layers[i], ", "), r.widths[i]);
-  fmt::print("{}: {} layers of {}, {}\n", printable(o.out), r.layers_after, r.layers_before, report::bytes(r.bytes));
+  fmt::print("{}: {} of {}, {}\n", printable(o.out), report::counted(r.layers_after, "layer"), r.layers_before,
+             report::bytes(r.bytes));
   return 0;
 }
 

@@ -27,6 +27,7 @@ struct LawPlanArgs {
   int64_t length = 4096;
   double flops = 0, hours = 0, rate = 0;
   bool json = false;
+  const Cli* cli = nullptr;
 };
 
 // The budget in FLOPs.
@@ -123,7 +124,18 @@ ordered_json shapes_json(const law::Fit& f, const std::vector<PlannedShape>& sha
   return list;
 }
 
-void print_shapes(const law::Fit& f, const std::vector<PlannedShape>& shapes) {
+// What the table alone does not say.
+void print_notes(const law::Fit& f, double optimum, const PlannedShape& least, bool active) {
+  const double each = least.flops_per_token / (active ? least.active : least.params);
+  if (!f.shapes && least.loss < optimum && each < f.flops_factor)
+    fmt::print(
+        "below the optimum above, since a token of it costs {:.3g} FLOPs a parameter, and {:.3g} in the fit's runs\n",
+        each, f.flops_factor);
+  if (least.narrowest)
+    fmt::print("the narrowest that this config can be: for this budget a narrower one may be better\n");
+}
+
+void print_shapes(const law::Fit& f, const std::vector<PlannedShape>& shapes, double optimum, bool active) {
   using report::Align, report::count;
   report::Table table({{"layers", Align::right},
                        {"width", Align::right},
@@ -144,9 +156,12 @@ void print_shapes(const law::Fit& f, const std::vector<PlannedShape>& shapes) {
   fmt::print("\n{}* the least loss, by the law of {}\n", table.plain(),
              f.shapes ? "width, depth, parameters and tokens"
                       : "parameters and tokens alone: the fit's runs identify no law of width and depth");
+  print_notes(f, optimum, *least, active);
 }
 
 int law_plan(const LawPlanArgs& o) {
+  if (o.like.empty())
+    refuse_unread("no --like", {{"--length", typed(*o.cli, "length")}, {"--measure", typed(*o.cli, "measure")}});
   const double flops = budget(o);
   check_range("--length", o.length, 1, 1 << 24);
   const law::Fit fit = law::fit_from_json(io::Json::read(o.fit));
@@ -161,7 +176,7 @@ int law_plan(const LawPlanArgs& o) {
     fmt::print("{}\n", j.dump());
   } else {
     print_plan(fit, plan, o.rate);
-    if (!shapes.empty()) print_shapes(fit, shapes);
+    if (!shapes.empty()) print_shapes(fit, shapes, plan.loss, o.measure == "active");
   }
   if (plan.extrapolation > 10)
     fmt::print(stderr, "warning: {:.3g} times the compute of the largest run is far beyond what was fitted\n",
@@ -173,6 +188,7 @@ int law_plan(const LawPlanArgs& o) {
 
 Action setup_law_plan(Cli& cli) {
   auto o = std::make_shared<LawPlanArgs>();
+  o->cli = &cli;
   cli.positional("FIT.json", o->fit, "written by braid law fit");
   cli.option("--flops F", o->flops, "budget of training in FLOPs");
   cli.option("--hours H", o->hours, "or in hours at --rate");

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "models/count.h"
 #include "models/family.h"
@@ -21,30 +22,36 @@ class Planner {
   Planner(const law::Fit& fit, double flops, const ShapeSpec& spec)
       : fit_(fit), flops_(flops), spec_(spec), step_(width_step(spec.config)) {}
 
-  // Losses fall up to the best width and rise behind it.
+  // Losses fall up to the best width and rise behind it: a Fibonacci search, which counts one more width a step.
   std::optional<PlannedShape> best_of(int64_t depth) {
     depth_ = depth;
     seen_.clear();
     const int64_t most = kWidthsMax / step_;
     if (most < 1) return std::nullopt;
-    int64_t low = 1, high = most;
-    while (high - low > 2) {
-      const int64_t third = std::max<int64_t>(1, (high - low) / 3);
-      if (at(low + third).loss <= at(high - third).loss)
-        high -= third;
-      else
-        low += third;
+    int64_t low = 0, short_part = 1, long_part = 1;  // the best is one of low + 1 to low + both - 1
+    while (short_part + long_part - 1 < most) {
+      short_part = std::exchange(long_part, short_part + long_part);
     }
-    PlannedShape best = at(low);
-    for (int64_t i = low + 1; i <= high; ++i) {
-      if (at(i).loss < best.loss) best = at(i);
+    const auto loss = [&](int64_t i) { return i > most ? HUGE_VAL : at(i).loss; };
+    while (short_part + long_part > 2) {
+      if (loss(low + short_part) > loss(low + long_part)) low += short_part;
+      long_part = std::exchange(short_part, long_part - short_part);
     }
-    // At an end of the range the optimum lies beyond it.
+    (void)at(low + 1);
+    // Sizes grow in steps, so losses are nearly unimodal only: the least of all that were counted.
+    PlannedShape best =
+        std::ranges::min_element(seen_, {}, [](const auto& width) { return width.second.loss; })->second;
+    best.narrowest = best.shape.width == step_;
+    least_flops_ = std::min(least_flops_, at(1).flops_per_token);
+    // At the upper end of the range the optimum lies beyond it.
     if (best.shape.width == most * step_ || best.tokens < 1) return std::nullopt;
     best.interval = fit_.shapes ? law::interval_of(fit_.shape_draws, [&](const auto& l) { return loss_by(l, best); })
                                 : law::interval_of(fit_.draws, [&](const auto& l) { return loss_by(l, best); });
     return best;
   }
+
+  // A token costs at least this, of the depths so far.
+  double least_flops() const { return least_flops_; }
 
  private:
   const PlannedShape& at(int64_t index) {
@@ -56,7 +63,7 @@ class Planner {
     const models::Parameters n = models::count_parameters(config);
     s.params = static_cast<double>(n.total);
     s.active = static_cast<double>(n.active);
-    s.flops_per_token = train::flops_per_token(config, spec_.length);
+    s.flops_per_token = train::flops_per_token(config, n, spec_.length);
     s.tokens = flops_ / s.flops_per_token;
     for (const models::LayerSpec& layer : config.layers) {
       for (const models::PartSpec& part : layer.parts) {
@@ -76,8 +83,24 @@ class Planner {
   double flops_;
   const ShapeSpec& spec_;
   int64_t step_, depth_ = 0;
+  double least_flops_ = HUGE_VAL;
   std::map<int64_t, PlannedShape> seen_;
 };
+
+}  // namespace
+
+namespace {
+
+// The loss of so many parameters is that of runs that compute with all of them.
+void need_same_params(const law::Fit& fit, const PlannedShape& s) {
+  const double each = s.flops_per_token / s.params;
+  constexpr double kPart = 0.5;  // of dense models, embeddings alone cost nothing
+  if (s.active >= s.params || each >= kPart * fit.flops_factor) return;
+  fail("--measure", {.what = "most experts of these shapes rest: a token costs too few FLOPs a parameter for this fit",
+                     .got = fmt::format("{:.2g}", each),
+                     .expected = fmt::format("about {:.2g}, as in its runs", fit.flops_factor),
+                     .hint = "--measure active, or a fit of runs with experts"});
+}
 
 }  // namespace
 
@@ -93,10 +116,15 @@ std::vector<PlannedShape> plan_shapes(const law::Fit& fit, double flops, const S
   for (const int64_t depth : depths) {
     if (auto best = planner.best_of(depth)) shapes.push_back(*best);
   }
+  if (shapes.empty() && planner.least_flops() > flops)
+    fail("--like", {.what = "the budget is too small for this config: its narrowest shape reads no token",
+                    .got = fmt::format("{:.3g} FLOPs", flops),
+                    .expected = fmt::format("more than {:.3g}, of a token", planner.least_flops())});
   if (shapes.empty())
     fail("--like", {.what = "no width of this config is best for the budget",
                     .got = fmt::format("{:.3g} FLOPs", flops),
                     .expected = fmt::format("an optimum below a width of {}", kWidthsMax)});
+  if (!spec.active) need_same_params(fit, *std::ranges::min_element(shapes, {}, &PlannedShape::loss));
   return shapes;
 }
 

@@ -17,7 +17,8 @@ struct PlannedShape {
   double params = 0, active = 0;  // as models/count.h counts them
   double flops_per_token = 0, tokens = 0;
   double loss = 0;
-  law::Range interval{};  // of the loss at this shape, by all draws
+  law::Range interval{};   // of the loss at this shape, by all draws
+  bool narrowest = false;  // no narrower one can be made: the best may be
 };
 
 struct ShapeSpec {
@@ -27,7 +28,7 @@ struct ShapeSpec {
 };
 
 // Depths around the config's by factors of sqrt(2), as far as a width fits; losses by the law of width and depth if the
-// fit has one. Error where none does.
+// fit has one. Error where none does, and where the fit's parameters cannot be those of this config.
 std::vector<PlannedShape> plan_shapes(const law::Fit& fit, double flops, const ShapeSpec& spec);
 
 }  // namespace braid::apps

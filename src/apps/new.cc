@@ -85,8 +85,8 @@ int write_new_folder(const NewFolder& what, const fs::path& folder, std::FILE* t
   print_result(
       json_result,
       {{"folder", folder.string()}, {"layers", config.layers.size()}, {"bytes", bytes}, {"format", what.format}},
-      fmt::format("{}: {} layers, {} of random {} weights, no tokenizer (run them with --ids)",
-                  printable(folder.string()), config.layers.size(), report::bytes(bytes), what.format),
+      fmt::format("{}: {}, {} of random {} weights, no tokenizer (run them with --ids)", printable(folder.string()),
+                  report::counted(std::ssize(config.layers), "layer"), report::bytes(bytes), what.format),
       to);
   return 0;
 }

@@ -85,6 +85,16 @@ layout::GraphTask graph_task(const GraphPlanArgs& o) {
            {.what = fmt::format("does not say how many {} there are", name), .hint = fmt::format("--{} N", name)});
     check_range(fmt::format("--{}", name).c_str(), task.*member, 1, int64_t{1} << 40);
   }
+  // A count of the graph's, beside the other of the command line. Self-loops are no edges here.
+  if (task.nodes < 1 << 20 && task.edges > task.nodes * (task.nodes - 1)) {
+    const bool of_nodes = !o.graph.empty() && o.cli->given("nodes") && !o.cli->given("edges");
+    fail(of_nodes ? "--nodes" : "--edges", {.what = "so many nodes have fewer pairs than edges",
+                                            .got = fmt::format("{} nodes and {} edges", task.nodes, task.edges),
+                                            .expected = fmt::format("at most {} edges", task.nodes * (task.nodes - 1)),
+                                            .hint = o.graph.empty() ? ""
+                                                    : of_nodes      ? "--edges, too"
+                                                                    : "--nodes, too"});
+  }
   check_range("--hidden", task.hidden, 1, 1 << 24);
   check_range("--layers", task.layers, 1, 1000);
   check_range("--ranks", task.ranks, 1, 65536);
@@ -107,8 +117,8 @@ ordered_json json_of(const GraphCost& c, double replayed) {
 
 void print(const GraphPlanArgs& o, const layout::GraphTask& task, const layout::Machine& machine,
            std::span<const GraphCost> top, std::span<const double> replayed, size_t grids) {
-  fmt::print("gcn of {} layers, hidden {}, over {} nodes and {} edges, {} features and {} classes, {}\n", task.layers,
-             task.hidden, report::count(static_cast<double>(task.nodes)),
+  fmt::print("gcn of {}, hidden {}, over {} nodes and {} edges, {} features and {} classes, {}\n",
+             report::counted(task.layers, "layer"), task.hidden, report::count(static_cast<double>(task.nodes)),
              report::count(static_cast<double>(task.edges)), task.features, task.classes, o.dtype);
   fmt::print("on {} of {} ({}): modelled, not measured\n{}{} grids\n\n", report::counted(machine.links.nodes, "node"),
              report::counted(machine.links.gpus, "GPU"), machine.name, machine_text(machine), grids);

@@ -21,7 +21,6 @@
 #include "comm/group.h"
 #include "comm/same_words.h"
 #include "data/reading.h"
-#include "io/atomic_folder.h"
 #include "report/progress.h"
 #include "sys/check.h"
 #include "sys/error.h"
@@ -50,12 +49,12 @@ struct TrainArgs {
 // The checkpoint to go on from; empty: from the beginning. That of another run would set the checkpoints in `out` aside
 // and replace the model there.
 std::string resume_from(const TrainArgs& o, const train::Recipe& recipe) {
+  if (!o.resume.empty() && o.resume != "auto") train::check_checkpoint(o.resume);
   const auto all = train::list_checkpoints(recipe.out);
   if (o.resume == "auto") return all.empty() ? "" : all.back().string();
   if (all.empty() || (o.force && !o.resume.empty())) return o.resume;
   std::error_code ignored;
   const fs::path others = fs::path(o.resume) / "..";
-  if (!o.resume.empty() && !io::is_complete(o.resume)) return o.resume;  // is refused as what it is
   if (!o.resume.empty() && (!fs::exists(others, ignored) || fs::equivalent(others, all[0] / "..", ignored)))
     return o.resume;
   const std::string held = fmt::format("holds a run of {}", all.back().filename().string());

@@ -663,7 +663,7 @@ TEST_F(TextTest, MistakesInAnswersAreNamed) {
   expect(rollout("reward", nullptr), "reward");
   expect(rollout("reward", "high"), "reward is not a number");
   expect(rollout("logprobs", {-1}),
-         "logprobs has another length; got a list of 1 entries; expected 2, one for each token of the answer");
+         "logprobs has another length; got a list of 1 entry; expected 2, one for each token of the answer");
   expect(rollout("logprobs", {-1, 1.5}), "logprobs[1] is out of range");
   expect(rollout("completion_ids", {9, 99999}), "completion_ids[1] is out of range; got 99999");
   expect(rollout("completion_ids", nlohmann::json::array()), "completion_ids has no tokens");

@@ -6,6 +6,7 @@
 #include "data/answers.h"
 #include "data/ids_source.h"
 #include "data/language.h"
+#include "data/limits.h"
 #include "data/loader.h"
 #include "data/packing.h"
 #include "data/read_text.h"
@@ -18,10 +19,9 @@ namespace braid::data {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kRowsMax = int64_t{1} << 20;  // of a step
-constexpr int64_t kLengthMax = int64_t{1} << 22;
-
 void check_range(const char* word, int64_t value, int64_t max) {
+  if (value == 0)
+    fail(word, {.what = "is 0, for the data's own, and this data has none", .expected = fmt::format("1 to {}", max)});
   if (value < 1 || value > max)
     fail(word, {.what = "is out of range", .got = std::to_string(value), .expected = fmt::format("1 to {}", max)});
 }

@@ -68,16 +68,19 @@ int64_t length_of(const Tensors& tensors, const char* name, const char* what, in
   return n;
 }
 
+bool has_classes_of_graphs(const Tensors& tensors) {
+  const View *batch = tensors.find("batch"), *y = tensors.find("y");
+  return batch && y && batch->shape.count() != y->shape.count();
+}
+
 // What was made for another task, before its tensors are read as if they were for this one.
 void check_task(const Tensors& tensors, Task task) {
   if (task != Task::edge && tensors.find("x_dst"))
     fail(tensors.where, {.what = "has nodes of two types, with edges to predict", .hint = "graph.task = \"edge\""});
-  const View *batch = tensors.find("batch"), *y = tensors.find("y");
-  const bool of_graphs = batch && y && batch->shape.count() != y->shape.count();
-  if (task == Task::node && of_graphs)
+  if (task == Task::node && has_classes_of_graphs(tensors))
     fail(tensors.where,
          {.what = "has a class for each of its graphs, none for nodes", .hint = "graph.task = \"graph\""});
-  if (task == Task::graph && !batch && tensors.find("rowptr"))
+  if (task == Task::graph && !tensors.find("batch") && tensors.find("rowptr"))
     fail(tensors.where, {.what = "is one graph: it has no tensor batch", .hint = "graph.task = \"node\", or \"edge\""});
 }
 
@@ -196,7 +199,9 @@ void drop_empty_graphs(GraphData& data) {
     data.train[g] = 0;
     ++dropped;
   }
-  if (dropped > 0) data.notes.push_back(fmt::format("{} graphs have no nodes and are left out", dropped));
+  if (dropped > 0)
+    data.notes.push_back(dropped == 1 ? "1 graph has no nodes and is left out"
+                                      : fmt::format("{} graphs have no nodes and are left out", dropped));
 }
 
 }  // namespace
@@ -224,10 +229,13 @@ GraphData graph_of(const std::vector<io::StoredTensor>& list, const std::string&
   GraphData data{.graph = make_graph(std::move(csr))};
   if (loops > 0 && !data.graph.in.loop.empty())
     data.notes.push_back(
-        fmt::format("{} self-loops of the file are no edges: gcn takes their weights in place of 1", loops));
+        loops == 1
+            ? "1 self-loop of the file is no edge: gcn takes its weight in place of 1"
+            : fmt::format("{} self-loops of the file are no edges: gcn takes their weights in place of 1", loops));
   if (loops > 0 && data.graph.in.loop.empty())
     data.notes.push_back(
-        fmt::format("{} self-loops of the file are left out: gcn and gat add one to every node, others none", loops));
+        fmt::format("{} left out: gcn and gat add one to every node, others none",
+                    loops == 1 ? "1 self-loop of the file is" : fmt::format("{} self-loops of the file are", loops)));
   if (data.graph.edges() == 0) data.notes.emplace_back("the graph has no edges: every node is on its own");
   data.features = read_features(tensors, "x", data.graph.cols(), data.x);
   if (bipartite) data.features_dst = read_features(tensors, "x_dst", data.graph.rows(), data.x_dst);
@@ -244,6 +252,11 @@ GraphData graph_of(const std::vector<io::StoredTensor>& list, const std::string&
 
 GraphNumbers numbers_of(const std::vector<io::StoredTensor>& list, const std::string& where) {
   const Tensors tensors{list, where};
+  constexpr const char* kDivided = "one graph, with classes of its nodes";  // by a grid (train/grid_nodes.h)
+  if (tensors.find("x_dst"))
+    fail(where, {.what = "has nodes of two types, which no grid of ranks divides", .expected = kDivided});
+  if (has_classes_of_graphs(tensors))
+    fail(where, {.what = "has a class for each of its graphs, which no grid of ranks divides", .expected = kDivided});
   Csr csr = read_csr(tensors, 0);
   remove_self_loops(csr);
   GraphNumbers numbers{.nodes = csr.rows, .edges = csr.edges()};

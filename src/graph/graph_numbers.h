@@ -1,5 +1,5 @@
 // The numbers of a graph that is only planned, of a file that graph_data.h describes: rowptr and col must be there, x
-// and y need not.
+// and y need not. Error for what no grid of ranks trains on: two types of nodes, classes of whole graphs.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -351,7 +351,7 @@ TEST(GraphText, WeightsOfRepeatedEdgesAddUpAndSelfLoopsKeepTheirs) {
   EXPECT_EQ(read.graph.in.loop, data.graph.in.loop);
   EXPECT_EQ(read.graph.in.weight, data.graph.in.weight);
   EXPECT_EQ(read.graph.edges(), 2);
-  EXPECT_EQ(read.notes[0], "1 self-loops of the file are no edges: gcn takes their weights in place of 1");
+  EXPECT_EQ(read.notes[0], "1 self-loop of the file is no edge: gcn takes its weight in place of 1");
 }
 
 TEST(GraphText, WeightsThatContradictOneAnotherAreRefused) {

@@ -53,7 +53,7 @@ TEST(ManyGraphs, AreReadOneAfterTheOther) {
   EXPECT_EQ(data.y, (std::vector<int32_t>{1, -1, 0}));  // nothing tells the class of the second
   EXPECT_EQ(data.train, (std::vector<uint8_t>{1, 0, 0}));
   ASSERT_EQ(data.notes.size(), 1u);
-  EXPECT_NE(data.notes[0].find("1 graphs have no nodes"), std::string::npos);
+  EXPECT_NE(data.notes[0].find("1 graph has no nodes"), std::string::npos);
 }
 
 TEST(ManyGraphs, WhatIsWrongIsNamedInOneLine) {

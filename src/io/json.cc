@@ -181,8 +181,9 @@ std::string position_of(std::string_view text, size_t offset) {
 }
 
 std::string shown(const Value& value) {
-  if (value.is_object()) return fmt::format("an object of {} entries", value.size());
-  if (value.is_array()) return fmt::format("a list of {} entries", value.size());
+  const auto entries = [&] { return fmt::format("{} {}", value.size(), value.size() == 1 ? "entry" : "entries"); };
+  if (value.is_object()) return "an object of " + entries();
+  if (value.is_array()) return "a list of " + entries();
   if (value.is_number_float() && !std::isfinite(value.get<double>())) return fmt::to_string(value.get<double>());
   return printable(value.dump(-1, ' ', true, Value::error_handler_t::replace), 80);
 }
@@ -212,7 +213,7 @@ Node build(std::string_view text, const Constants& constants, const std::string&
     const size_t offset = word_begin(text, std::min(builder.problem_at - 1, text.size()));
     const bool ended = offset >= text.size();
     fail(name, {.what = fmt::format("{} at {}", builder.problem, position_of(text, offset)),
-                .got = ended ? "the end of the text" : printable(text.substr(offset, 20), 40),
+                .got = ended ? "the end of the text" : printable(text.substr(offset), 20),
                 .expected = expected});
   }
   return std::move(builder.root);

@@ -49,7 +49,7 @@ TEST_F(JsonTest, WrongValuesAreNamed) {
   EXPECT_NE(error_of([&] { config.int_of({"huge"}); }), "");
   EXPECT_NE(error_of([&] {
               config.int_of({"flag_of_sub", "sub"});
-            }).find("got an object of 1 entries"),
+            }).find("got an object of 1 entry"),
             std::string::npos);
   EXPECT_EQ(error_of([&] { config.number_of({"eps"}); }),
             "[config.json] eps is not a number; got \"x\"; expected a number");
@@ -87,6 +87,12 @@ TEST_F(JsonTest, SyntaxErrorsHaveAPosition) {
   EXPECT_EQ(json_error("{\"a\": NaN,\n}"), "[config.json] is not valid JSON at line 2, column 1; got }");
   EXPECT_EQ(json_error("not json"), "[config.json] is not valid JSON at column 1; got not json");
   EXPECT_EQ(json_error("[1"), "[config.json] is not valid JSON at column 3; got the end of the text");
+  EXPECT_EQ(json_error("x2345678901234567890"),
+            "[config.json] is not valid JSON at column 1; got x2345678901234567890");
+  EXPECT_EQ(json_error("x23456789012345678901"),
+            "[config.json] is not valid JSON at column 1; got x2345678901234567890...");
+  EXPECT_EQ(json_error("x2345678901234567\u20acab"),  // in whole characters
+            "[config.json] is not valid JSON at column 1; got x2345678901234567\u20ac...");
   constexpr const char* kLarge = "[config.json] has a number that is too large for a double at ";
   EXPECT_EQ(json_error("{\"a\": 1e999, \"b\": 2}"), std::string(kLarge) + "column 7; got 1e999, \"b\": 2}");
   EXPECT_EQ(json_error("{\"a\": 1,\n \"b\": [2, -1e999]}"), std::string(kLarge) + "line 2, column 11; got -1e999]}");

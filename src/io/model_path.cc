@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "io/atomic_file.h"
+#include "io/json.h"
 #include "io/placeholder.h"
 #include "io/safetensors.h"
 #include "sys/error.h"
@@ -112,6 +113,27 @@ void refuse_graph(const fs::path& path, const std::string& where) {
         .hint = fmt::format("braid info {}, or braid train with objective = \"graph\" and it as graph.path", where)});
 }
 
+// The base model of an adapter, as its config names it; MODEL where it does not.
+std::string base_of_adapter(const fs::path& folder) {
+  try {
+    const Json config = Json::read(folder / kAdapterConfig);
+    return printable(config.string_of({"base_model_name_or_path"}).value_or("MODEL"));
+  } catch (const Error&) {
+    return "MODEL";
+  }
+}
+
+void refuse_adapter(const fs::path& folder, std::string_view argument) {
+  std::error_code none;
+  const auto has = [&](const char* file) { return fs::exists(folder / file, none); };
+  if (has("config.json") || (!has(kAdapterConfig) && !has(kAdapterWeights))) return;
+  const std::string base = base_of_adapter(folder), shown = printable(folder.string());
+  fail(printable(argument), {.what = "is a LoRA adapter, not a model",
+                             .expected = "its base model",
+                             .hint = fmt::format("{} with --adapter {}, or braid merge {} --adapter {} -o FOLDER", base,
+                                                 shown, base, shown)});
+}
+
 ModelPath named_file(const fs::path& path) {
   const std::string where = printable(path.string());
   if (path.extension() == ".incomplete")
@@ -121,6 +143,7 @@ ModelPath named_file(const fs::path& path) {
     fail(where, {.what = "is not a model", .expected = "a folder, a .safetensors or a .gguf file"});
   refuse_graph(path, where);
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (path.filename() == kAdapterWeights) refuse_adapter(folder, path.string());
   return {path.filename().string(), folder, path};
 }
 
@@ -204,12 +227,18 @@ ModelPath find_model(std::string_view argument, const ModelPlaces& places) {
                   .expected = "it in " + printable(places.tiny.string()),
                   .hint = "BRAID_TINY=FOLDER"});
   }
-  if (is_folder(path)) return {folder_name(path), path, path};
+  if (is_folder(path)) {
+    refuse_adapter(path, argument);
+    return {folder_name(path), path, path};
+  }
   if (fs::exists(path, none)) return named_file(path);
   const auto repository = parse_repository(argument);
   const auto snapshot =
       repository ? find_snapshot(cache_folder(places.hub, repository->name), repository->revision) : std::nullopt;
-  if (snapshot) return {repository->name, *snapshot, *snapshot};
+  if (snapshot) {
+    refuse_adapter(*snapshot, argument);
+    return {repository->name, *snapshot, *snapshot};
+  }
   if (names_a_file(path)) {
     const char* expected = path.extension() == ".gguf"          ? "a GGUF file"
                            : path.extension() == ".safetensors" ? "a .safetensors file"

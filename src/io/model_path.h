@@ -10,6 +10,10 @@
 
 namespace braid::io {
 
+// What a folder with a LoRA adapter of PEFT has instead of a model's files.
+constexpr const char* kAdapterConfig = "adapter_config.json";
+constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+
 // Where models are on this machine.
 struct ModelPlaces {
   std::filesystem::path hub;   // $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub

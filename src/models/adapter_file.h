@@ -11,8 +11,8 @@
 
 namespace braid::models {
 
-constexpr const char* kAdapterConfig = "adapter_config.json";
-constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+using io::kAdapterConfig;
+using io::kAdapterWeights;
 
 std::string lora_a_name(const AdapterSite& site);
 std::string lora_b_name(const AdapterSite& site);

@@ -1,5 +1,7 @@
 #include "models/count.h"
 
+#include <algorithm>
+
 #include "models/inventory.h"
 
 namespace braid::models {
@@ -12,13 +14,40 @@ int64_t idle(const BlockSpec& spec) {
   return (moe->experts - moe->top_k) * (moe->gated ? 3 : 2) * moe->width * moe->expert_hidden();
 }
 
+// visit(spec) for all routed experts of a config, those of the prediction block too.
+template <class AnyConfig, class Visit>
+void each_moe(AnyConfig& config, const Visit& visit) {
+  const auto of = [&](auto& layers) {
+    for (auto& layer : layers) {
+      for (auto& part : layer.parts) {
+        if (auto* moe = std::get_if<nn::MoeSpec>(&part.block)) visit(*moe);
+      }
+    }
+  };
+  of(config.layers);
+  if (config.mtp) of(config.mtp->layers);
+}
+
+// Experts of every layer that has any; 1 where these differ.
+int64_t common_experts(const Config& config) {
+  int64_t experts = 0;
+  each_moe(config, [&](const nn::MoeSpec& moe) { experts = experts == 0 || experts == moe.experts ? moe.experts : 1; });
+  return std::max<int64_t>(1, experts);
+}
+
 }  // namespace
 
+// Of many experts that are all alike one is listed: the others, each with its row of the router, multiply it.
 Parameters count_parameters(const Config& config) {
+  const int64_t experts = common_experts(config);
+  Config one = config;
+  if (experts > 1) each_moe(one, [](nn::MoeSpec& moe) { moe.experts = 1; });
   Parameters p;
-  for (const TensorSpec& tensor : inventory(config)) {
-    (tensor.mtp ? p.mtp : p.total) += tensor.shape.count();
-    ++p.tensors;
+  for (const TensorSpec& tensor : inventory(one)) {
+    const bool expert = tensor.expert >= 0;
+    const bool row = tensor.role == ParamRole::router || tensor.role == ParamRole::router_bias;
+    (tensor.mtp ? p.mtp : p.total) += (expert || row ? experts : 1) * tensor.shape.count();
+    p.tensors += expert ? experts : 1;
     if (tensor.role == ParamRole::embedding && !config.tied) p.embedding += tensor.shape.count();
   }
   p.active = p.total;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "models/family.h"
+#include "models/inventory.h"
 #include "models/presets.h"
 #include "models/storage.h"
 
@@ -43,6 +44,14 @@ TEST(Count, PublishedFigures) {
     SCOPED_TRACE(p.name);
     const Config config = read_config(*find_preset(p.name));
     const Parameters n = count_parameters(config);
+    int64_t total = 0, mtp = 0, tensors = 0;  // tensor by tensor
+    for (const TensorSpec& t : inventory(config)) {
+      (t.mtp ? mtp : total) += t.shape.count();
+      ++tensors;
+    }
+    EXPECT_EQ(n.total, total);
+    EXPECT_EQ(n.mtp, mtp);
+    EXPECT_EQ(n.tensors, tensors);
     const SequenceValues v = count_sequence(config);
     EXPECT_EQ(std::ssize(config.layers), p.layers);
     EXPECT_NEAR(static_cast<double>(n.total) / 1e9, p.total, p.digits / 2 + 1e-12);

@@ -284,6 +284,7 @@ class Quantizer {
           "make one product of a module do not",
           mixed));
     note_tables();
+    note_second_rounding();
     for (const auto& [key, s] : squares_) {
       report_.groups.push_back({.role = key.first,
                                 .format = key.second,
@@ -302,6 +303,21 @@ class Quantizer {
     report_.notes.push_back(nvfp4 ? "an embedding table is quantised: Braid reads it, vLLM where it knows nvfp4_embed"
                                   : "an embedding table is quantised: Braid reads it, transformers and vLLM do not");
     if (config_.tied) report_.notes.push_back("the head is the embedding table, and is quantised with it");
+  }
+
+  // Errors are measured against the values that the folder has.
+  void note_second_rounding() {
+    std::map<std::string, int64_t> before;
+    for (const auto& [name, job] : jobs_) {
+      const QuantSpec& spec = job.weight.spec;
+      if (!codec_of(spec.format).dense) ++before[name_of(spec)];
+    }
+    for (const auto& [format, matrices] : before) {
+      report_.notes.push_back(
+          fmt::format("rounded for the second time, matrices that were {} already: {}; the errors are of this rounding "
+                      "alone, and quantising the folder that this one was made from loses less",
+                      format, matrices));
+    }
   }
 
   // For parts of which the recipe has several formats.

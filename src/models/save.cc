@@ -1,6 +1,8 @@
 #include "models/save.h"
 
+#include <algorithm>
 #include <array>
+#include <string_view>
 #include <vector>
 
 #include "io/json.h"
@@ -92,6 +94,15 @@ void copy_companions(const fs::path& from, const fs::path& to) {
     fs::create_directories(to / kTemplates);
     copy_across(entry.path(), to / kTemplates / entry.path().filename());
   }
+}
+
+bool comes_saved(std::string_view entry) {
+  constexpr std::string_view kOthers[] = {"config.json", kAdapterConfig, kNestedFile, kTemplates,
+                                          "model.safetensors.index.json"};
+  const auto among = [&](const auto& names) {
+    return std::find(std::begin(names), std::end(names), entry) != std::end(names);
+  };
+  return fs::path(entry).extension() == ".safetensors" || among(kCompanions) || among(kOthers);
 }
 
 }  // namespace braid::models

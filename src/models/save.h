@@ -31,4 +31,7 @@ void copy_nested(const std::filesystem::path& from, const std::filesystem::path&
 // Copies tokenizer, chat template and generation settings, as far as present.
 void copy_companions(const std::filesystem::path& from, const std::filesystem::path& to);
 
+// May a saved model have an entry of this name in its folder?
+bool comes_saved(std::string_view entry);
+
 }  // namespace braid::models

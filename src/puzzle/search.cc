@@ -14,6 +14,7 @@
 #include "io/atomic_file.h"
 #include "io/model_path.h"
 #include "models/count.h"
+#include "models/inventory.h"
 #include "prune/prune.h"
 #include "puzzle/linear_fit.h"
 #include "puzzle/work.h"
@@ -62,6 +63,7 @@ class Searcher {
 
   Report run(const std::filesystem::path& out) {
     count_costs();
+    need_lower();
     check_limits(false);  // of what needs no measurement
     check_together();
     if (!options_.work.empty()) work_.emplace(options_.work, facts());
@@ -160,10 +162,22 @@ class Searcher {
             {"--distill-lr", fmt::format("{}", options_.distill.lr)}};
   }
 
+  // What the values of a variant are: some are always its own, all of them once it is trained.
+  Work::Tensors tensors_of(size_t s, size_t v) {
+    const Variant& variant = report_.sites[s].variants[v];
+    Work::Tensors tensors;
+    if (variant.change == Change::none) return tensors;
+    for (const models::TensorSpec& t : models::stored_inventory(parent_.block_config(s, variant), parent_.files()))
+      tensors[t.name].shape = {t.rows(), t.cols()};
+    for (const auto& [name, own] : parent_.first_values(report_.sites[s], variant).of)
+      tensors[name] = {.shape = own.value.shape, .like = own.like, .always = true};
+    return tensors;
+  }
+
   // Whether an earlier search did that.
   bool finished(size_t s, size_t v, Values& values) {
     if (!work_ || !work_->has(s, v)) return false;
-    Work::Done done = work_->load(s, v);
+    Work::Done done = work_->load(s, v, tensors_of(s, v));
     Rated& rated = report_.rated[s][v];
     done.rated.costs = rated.costs;
     rated = done.rated;
@@ -178,7 +192,7 @@ class Searcher {
     if (!work_) return true;
     if (!go_on()) return false;
     work_->save(s, v, report_.rated[s][v], values);
-    values = work_->load(s, v).values;
+    values = work_->load(s, v, tensors_of(s, v)).values;
     return true;
   }
 
@@ -239,6 +253,25 @@ class Searcher {
       report_.parent[CostKind::prefill_ms] += table.of[s][0].prefill;
     }
     return true;
+  }
+
+  // Error for limits that the model meets as it is, before anything is measured: no variant is larger than the whole.
+  void need_lower() const {
+    const auto met = [&](const Limit& limit) {
+      if (limit.share || is_time(limit.kind)) return limit.share && limit.value >= 1;
+      return report_.parent[limit.kind] <= limit.value * (limit.kind == CostKind::params ? 1 : kGib);
+    };
+    for (const Limit& limit : options_.limits) {
+      const bool alone = std::all_of(options_.limits.begin(), options_.limits.end(), met);
+      if (!met(limit) || (!alone && (!limit.share || is_time(limit.kind)))) continue;
+      const double whole = report_.parent[limit.kind], unit = limit.kind == CostKind::params ? 1 : kGib;
+      const char* kind = kCosts[static_cast<size_t>(limit.kind)];
+      fail("--limit", {.what = "the model meets this as it is",
+                       .got = limit.share ? fmt::format("{}={:g}%", kind, 100 * limit.value)
+                                          : fmt::format("{}={:g}", kind, limit.value),
+                       .expected = is_time(limit.kind) ? "below 100%, or another limit beside it"
+                                                       : fmt::format("below 100%, which is {:.5g}", whole / unit)});
+    }
   }
 
   // Each limit by itself; error with the nearest that can be met.

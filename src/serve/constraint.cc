@@ -81,7 +81,7 @@ std::optional<Form> response_format_form(const std::string& where, const ordered
   const ordered_json* schema = field_of(format, "schema");
   if (*type == "json_object") return schema ? schema_form(where, *schema) : object_form(where);
   if (*type != "json_schema")
-    refuse(fmt::format("'{}' has a type that is none of text, json_object and json_schema", where));
+    refuse(fmt::format("'{}' has a type that is none of text, json_object and json_schema{}", where, got(*type)));
   if (const ordered_json* inside = field_of(format, "json_schema"); inside && inside->is_object())
     schema = field_of(*inside, "schema");
   if (!schema) refuse(fmt::format("'{}' has no json_schema with a schema", where));

@@ -16,6 +16,9 @@ nlohmann::ordered_json parse_body(const std::string& body);
 // JSON for a client; bytes that are not UTF-8 are replaced.
 std::string dump(const nlohmann::ordered_json& json);
 
+// "; got X", the end of an error: at most 80 bytes of it, and of lists and objects the word.
+std::string got(const nlohmann::ordered_json& value);
+
 uint64_t random_bits();
 // "prefix" and sixteen hexadecimal digits.
 std::string random_id(const char* prefix);

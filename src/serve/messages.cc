@@ -173,7 +173,7 @@ OutputConfig output_config_of(const Fields& f) {
     if (const ordered_json* effort = given.find("effort")) {
       constexpr const char* kEfforts[] = {"low", "medium", "high", "xhigh", "max"};
       if (std::ranges::find(kEfforts, *effort) == std::end(kEfforts))
-        refuse("'output_config.effort' is not low, medium, high, xhigh or max", "output_config.effort");
+        refuse("'output_config.effort' is not low, medium, high, xhigh or max" + got(*effort), "output_config.effort");
       out.effort = *effort;
     }
   }
@@ -186,7 +186,8 @@ OutputConfig output_config_of(const Fields& f) {
   const std::string name = out.format_name;
   if (!out.format->is_object()) refuse(fmt::format("'{}' is not an object", name), name);
   const ordered_json* type = Fields(*out.format).find("type");
-  if (!type || *type != "json_schema") refuse(fmt::format("'{}' has a type that is not \"json_schema\"", name), name);
+  if (!type || *type != "json_schema")
+    refuse(fmt::format("'{}' has a type that is not \"json_schema\"{}", name, type ? got(*type) : ""), name);
   const ordered_json* schema = Fields(*out.format).find("schema");
   if (!schema || !schema->is_object()) refuse(fmt::format("'{}' has no 'schema', an object", name), name);
   return out;
@@ -199,7 +200,9 @@ void set_thinking(const Fields& f, const std::string& effort, ordered_json& chat
     constexpr const char* kTypes[] = {"enabled", "adaptive", "disabled"};
     const ordered_json* type = thinking->is_object() ? Fields(*thinking).find("type") : nullptr;
     if (!type || std::ranges::find(kTypes, *type) == std::end(kTypes))
-      refuse("'thinking' is not an object with a type that is enabled, adaptive or disabled", "thinking");
+      refuse("'thinking' is not an object with a type that is enabled, adaptive or disabled" +
+                 got(type ? *type : *thinking),
+             "thinking");
     on = *type != "disabled";
     if (const auto budget = Fields(*thinking).integer("budget_tokens", 0, int64_t{1} << 30); budget && on)
       chat["thinking_token_budget"] = *budget;

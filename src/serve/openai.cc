@@ -85,7 +85,7 @@ struct Rendering {
 void set_effort(Rendering& out, const ordered_json& effort, const std::string& where) {
   constexpr const char* kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
   if (std::ranges::find(kEfforts, effort) == std::end(kEfforts))
-    refuse(fmt::format("'{}' is not none, minimal, low, medium, high, xhigh or max", where),
+    refuse(fmt::format("'{}' is not none, minimal, low, medium, high, xhigh or max{}", where, got(effort)),
            where.substr(0, where.find('.')));
   out.think = effort != "none";
   out.variables.erase("reasoning_effort");
@@ -107,7 +107,9 @@ void read_thinking(Rendering& out, const ordered_json& thinking) {
   constexpr const char* kTypes[] = {"enabled", "adaptive", "disabled"};
   const ordered_json* type = thinking.is_object() ? Fields(thinking).find("type") : nullptr;
   if (!type || std::ranges::find(kTypes, *type) == std::end(kTypes))
-    refuse("'thinking' is not an object with a type that is enabled, adaptive or disabled", "thinking");
+    refuse(
+        "'thinking' is not an object with a type that is enabled, adaptive or disabled" + got(type ? *type : thinking),
+        "thinking");
   out.think = *type != "disabled";
 }
 

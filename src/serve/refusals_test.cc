@@ -77,6 +77,31 @@ TEST(Refusals, NameTheFieldThatWasSent) {
   EXPECT_EQ(responses(R"({"input": [{"type": "web_search_call"}]})"), "input");
 }
 
+TEST(Refusals, SayWhatWasSent) {
+  const ordered_json body = ordered_json::parse(R"({"top": 7, "part": 1.5, "word": 5, "list": [1], "object": {"a": 1},
+      "long": "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890", "off": "no"})");
+  const Fields f(body);
+  const auto said = [](auto&& read) -> std::string {
+    try {
+      read();
+    } catch (const ApiError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(said([&] { (void)f.number("top", 0, 1); }), "'top' is not a number from 0 to 1; got 7");
+  EXPECT_EQ(said([&] { (void)f.integer("list", 0, 1); }), "'list' is not a number from 0 to 1; got a list");
+  EXPECT_EQ(said([&] { (void)f.integer("part", 0, 2); }), "'part' is not a whole number; got 1.5");
+  EXPECT_EQ(said([&] { (void)f.boolean("off"); }), "'off' is not true or false; got \"no\"");
+  EXPECT_EQ(said([&] { (void)f.text("object"); }), "'object' is not text; got an object");
+  EXPECT_EQ(said([&] { f.only("word", nullptr); }), "'word' is not available here, except as null; got 5");
+  EXPECT_EQ(said([&] { (void)f.boolean("long"); }),
+            "'long' is not true or false; got \"0123456789012345678901234567890123456789012345678901234567890123456789"
+            "012345678...");
+  EXPECT_EQ(said([&] { (void)f.stops("word"); }),
+            "'word' is not a text, or a list of texts, of 1 to 1024 bytes; got 5");
+}
+
 TEST(Refusals, SayWhatIsWrongWithMessages) {
   const auto said = [](const char* body) -> std::string {
     const ordered_json json = ordered_json::parse(body);

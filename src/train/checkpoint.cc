@@ -195,9 +195,26 @@ std::vector<fs::path> list_steps(const fs::path& out, bool complete) {
 std::vector<fs::path> list_checkpoints(const fs::path& out) { return list_steps(out, true); }
 std::vector<fs::path> list_incomplete(const fs::path& out) { return list_steps(out, false); }
 
+namespace {
+
+// A file where the folder is to be, or one above it.
+void refuse_file(const fs::path& out) {
+  std::error_code none;
+  for (fs::path at = out; !at.empty(); at = at.parent_path()) {
+    if (fs::exists(at, none) && !fs::is_directory(at, none))
+      fail("out", {.what = "is to be a folder, and a file is in its place",
+                   .got = printable(at.string()),
+                   .hint = "another out"});
+    if (fs::exists(at, none) || at == at.parent_path()) return;
+  }
+}
+
+}  // namespace
+
 void check_out(const Recipe& recipe) {
   if (recipe.out.empty()) return;  // another check reports it
   const fs::path out(recipe.out);
+  refuse_file(out);
   check_logs(out, recipe.log);
   if (!list_checkpoints(out).empty()) return;
   const std::string own[] = {"checkpoints",
@@ -467,12 +484,22 @@ void Checkpoints::refuse(const Error& error, const fs::path& folder) const {
   throw error;
 }
 
+void check_checkpoint(const fs::path& folder) {
+  if (io::is_complete(folder)) return;
+  std::error_code none;
+  const auto own = list_checkpoints(folder);
+  if (!own.empty())
+    fail(printable(folder.string()), {.what = "is the folder of a run, not one of its checkpoints",
+                                      .hint = "--resume " + printable(own.back().string())});
+  fail(printable(folder.string()), {.what = !fs::exists(folder, none)         ? "no such checkpoint"
+                                            : !fs::is_directory(folder, none) ? "is a file, not a checkpoint"
+                                                                              : "is not a complete checkpoint",
+                                    .expected = "a folder with the file DONE, as in out/checkpoints/step-00000100",
+                                    .hint = "--resume auto, for the latest of out"});
+}
+
 std::vector<std::string> manifest_differences(const fs::path& folder, const Facts& manifest) {
-  if (!io::is_complete(folder)) {
-    fail(printable(folder.string()), {.what = "is not a complete checkpoint",
-                                      .expected = "a folder with the file DONE, as in out/checkpoints/step-00000100",
-                                      .hint = "--resume auto, for the latest of out"});
-  }
+  check_checkpoint(folder);
   const fs::path file = folder / "training" / "manifest.json";
   if (!fs::exists(file)) return {"it has no training/manifest.json to compare, so it may belong to any run"};
   const io::Json stored = io::Json::read(file);

@@ -58,7 +58,7 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 std::vector<std::filesystem::path> list_incomplete(const std::filesystem::path& out);
 
 // Error when a run would overwrite files that are not a run's: `out` has no checkpoint, and holds something that a run
-// stopped before its first checkpoint does not leave there.
+// stopped before its first checkpoint does not leave there. Or it is a file.
 void check_out(const Recipe& recipe);
 
 // Error when a run of this recipe makes fewer checkpoints than checkpoint.merge asks for.
@@ -120,6 +120,9 @@ class Checkpoints {
   Objective& objective_;
   bool writes_;
 };
+
+// Error for what is no complete checkpoint.
+void check_checkpoint(const std::filesystem::path& folder);
 
 // Each difference between the manifest in a checkpoint and this one; a missing manifest is a difference.
 std::vector<std::string> manifest_differences(const std::filesystem::path& folder, const Facts& manifest);

@@ -26,7 +26,7 @@ void need_graph_memory(const Recipe& recipe, Objective& objective) {
   if (!passes) return;
   const double state =
       copies_of(recipe) * state_bytes(recipe, static_cast<double>(objective.masters().trained())).sum();
-  need_memory(state, static_cast<double>(*passes), sys::memory_available());
+  need_memory(recipe, state, static_cast<double>(*passes), sys::memory_available());
 }
 
 std::vector<GraphSize> sizes_of(const Objective& objective) {

@@ -159,7 +159,7 @@ GraphWeights::GraphWeights(const Recipe& recipe, const std::vector<gnn::LayerPar
     : recipe_(recipe), masters_(numerics_of(recipe).products) {
   double count = 0;
   for (const gnn::LayerParam& p : params) count += static_cast<double>(p.shape.count());
-  need_memory(copies_of(recipe) * state_bytes(recipe, count).sum(), 0, sys::memory_available());
+  need_memory(recipe, copies_of(recipe) * state_bytes(recipe, count).sum(), 0, sys::memory_available());
   params_ = own_params(masters_, params);
   recipe.graph.init.empty() ? initialise(masters_, params, recipe.seed) : load(recipe.graph.init);
   masters_.round(1);

@@ -5,6 +5,7 @@
 
 #include "graph/batch.h"
 #include "io/safetensors_write.h"
+#include "report/units.h"
 
 namespace braid::train {
 
@@ -94,8 +95,8 @@ Facts Graphs::facts() const {
 std::vector<std::string> Graphs::describe() const {
   std::vector<std::string> lines = {
       fmt::format("{} graphs, together {}", data_.y.size(), graph::describe(graph::stats_of(data_.graph.in))),
-      fmt::format("{} with {} layers, {} parameters; {} classes, {} graphs to train on, {} held out",
-                  recipe_.graph.model, spec_.layers, weights_.masters().trained(), data_.classes, train_.size(),
+      fmt::format("{} with {}, {} parameters; {} classes, {} graphs to train on, {} held out", recipe_.graph.model,
+                  report::counted(spec_.layers, "layer"), weights_.masters().trained(), data_.classes, train_.size(),
                   held_out_.size())};
   lines.insert(lines.end(), data_.notes.begin(), data_.notes.end());
   return lines;

@@ -57,7 +57,8 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
       mesh && mesh->divides_model() ? models::cut_config(staged, mesh->cut(), mesh->expert_cut()) : staged;
   const StateShares shares = state_shares(recipe, own, mesh ? mesh->ranks() : 1);
   const double copies = copies_of(recipe);
-  if (recipe.lora.rank == 0) need_memory(copies * state_bytes(recipe, shares.values(), shares).sum(), 0, available);
+  if (recipe.lora.rank == 0)
+    need_memory(recipe, copies * state_bytes(recipe, shares.values(), shares).sum(), 0, available);
   const io::ModelPath path = io::find_model(recipe.config ? origin(ctx.threads).string() : recipe.init);
   origin_ = path.folder;
   models::MasterWeights& masters = trained_->masters;
@@ -87,7 +88,8 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
   if (config.loop) loop_ = loop_of(recipe, *config.loop);
   make_plans(config, ctx);
   task_ = make_task(recipe, config, path, masters.beside(), ctx);
-  need_memory(copies * (state_bytes(recipe, static_cast<double>(masters.trained()), shares).sum() +
+  need_memory(recipe,
+              copies * (state_bytes(recipe, static_cast<double>(masters.trained()), shares).sum() +
                         (nested_ ? nested_->bytes() : 0)),
               copies * static_cast<double>(passes_ ? passes_->bytes() : plan_->arena.bytes), available);
   if (rollouts_) {

@@ -8,6 +8,7 @@
 
 #include "gnn/edge_ops.h"
 #include "io/safetensors_write.h"
+#include "report/units.h"
 #include "sys/error.h"
 
 namespace braid::train {
@@ -174,9 +175,9 @@ std::vector<std::string> Links::describe() const {
       data_.bipartite() ? fmt::format(", from {} nodes of another type", data_.graph.cols()) : std::string();
   std::vector<std::string> lines = {
       graph::describe(graph::stats_of(data_.graph.in)) + types,
-      fmt::format("{} with {} layers, {} parameters; {} pairs to train on, {} held out, whose edges no message takes",
-                  recipe_.graph.model, recipe_.graph.layers, weights_->masters().trained(), split_.trained.size(),
-                  split_.held_out.size())};
+      fmt::format("{} with {}, {} parameters; {} pairs to train on, {} held out, whose edges no message takes",
+                  recipe_.graph.model, report::counted(recipe_.graph.layers, "layer"), weights_->masters().trained(),
+                  split_.trained.size(), split_.held_out.size())};
   lines.insert(lines.end(), data_.notes.begin(), data_.notes.end());
   return lines;
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "io/atomic_file.h"
+#include "models/save.h"
 #include "report/units.h"
 #include "sys/error.h"
 
@@ -33,6 +34,20 @@ void refuse_other(const fs::path& path, std::string_view beginning, const char* 
   fail(printable(path.string()), {.what = fmt::format("exists and is not the {} of a run", word),
                                   .expected = fmt::format("a new name, or a file that begins with {}", beginning),
                                   .hint = "another out or name, or moving it"});
+}
+
+// The entry of `out` in which a path lies; empty where it lies elsewhere.
+std::string entry_of(const fs::path& out, const fs::path& path) {
+  const auto absolute = [](const fs::path& p) { return (fs::absolute(p) / "").lexically_normal().parent_path(); };
+  const fs::path inside = absolute(out / path).lexically_relative(absolute(out));
+  return inside.empty() || *inside.begin() == ".." ? "" : inside.begin()->string();
+}
+
+void refuse_taken(const fs::path& out, const char* key, const fs::path& path) {
+  constexpr std::string_view kOwn[] = {"checkpoints", "init", "loss.csv", "loss.svg", "rollouts.jsonl"};
+  const std::string entry = entry_of(out, path);
+  if (std::find(std::begin(kOwn), std::end(kOwn), entry) == std::end(kOwn) && !models::comes_saved(entry)) return;
+  fail(key, {.what = "is the name of what the run writes itself", .got = printable(entry), .expected = "another name"});
 }
 
 // Folders are created in `out`, elsewhere they must exist: a mistyped path creates none.
@@ -160,6 +175,11 @@ void append_lines(const std::string& lines, std::FILE* file, const fs::path& pat
 }
 
 void check_logs(const fs::path& out, const LogRecipe& recipe) {
+  if (!recipe.tensorboard.empty()) refuse_taken(out, "log.tensorboard", recipe.tensorboard);
+  if (!recipe.jsonl.empty()) refuse_taken(out, "log.jsonl", recipe.jsonl);
+  if (!recipe.jsonl.empty() &&
+      fs::path(recipe.jsonl).lexically_normal() == fs::path(recipe.tensorboard).lexically_normal())
+    fail("log.tensorboard", {.what = "is the file of log.jsonl, too", .got = printable(recipe.tensorboard)});
   refuse_other(out / "loss.csv", kHead, "loss.csv");
   if (recipe.jsonl.empty()) return;
   refuse_lost(out, out / recipe.jsonl);
@@ -193,11 +213,11 @@ Log::~Log() {
   if (jsonl_) std::fclose(jsonl_);
 }
 
-void Log::step(const StepLog& log) {
+void Log::step(const StepLog& log, bool everywhere) {
   if (!log.empty) train_.points.emplace_back(static_cast<double>(log.step), log.loss);
   const std::string loss = log.empty ? "" : fmt::to_string(log.loss);
   append_lines(fmt::format("{},{},{},{},,\n", log.step, loss, log.grad_norm, log.lr), csv_, csv_path_);
-  if (log.step % recipe_.every != 0 && log.step != log.steps) return;
+  if (!everywhere) return;
   if (jsonl_) append_lines(json_of(log) + "\n", jsonl_, jsonl_path_);
   if (!events_) return;
   std::vector<std::pair<std::string, float>> values = {{"grad_norm", static_cast<float>(log.grad_norm)},

@@ -56,7 +56,8 @@ std::string json_of(const StepLog& log);
 std::string json_of(const HeldOutLog& log);
 std::string json_of(const SavedLog& log);
 
-// Error when a log would replace a file that is not a log, or its folder is outside of `out` and missing.
+// Error when a log has the name of what the run writes beside it, would replace a file that is not a log, or its folder
+// is outside of `out` and missing.
 void check_logs(const std::filesystem::path& out, const LogRecipe& recipe);
 
 // Opens a file of lines {"step": N, ...} to append, after those of steps up to `step`; others are dropped.
@@ -72,7 +73,7 @@ class Log {
   Log& operator=(const Log&) = delete;
   ~Log();
 
-  void step(const StepLog& log);
+  void step(const StepLog& log, bool everywhere);  // otherwise loss.csv alone has the step
   void held_out(const HeldOutLog& log);
   void saved(const SavedLog& log);
   void draw() const;  // loss.svg

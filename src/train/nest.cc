@@ -37,6 +37,13 @@ void each_value(int64_t offset, int64_t cols, const std::vector<prune::Places>& 
 
 void check_nest(const Recipe& recipe) {
   const NestRecipe& nest = recipe.nest;
+  const NestRecipe unset;
+  for (const auto& [word, is_set] : {std::pair("nest.router_lr", nest.router_lr != unset.router_lr),
+                                     std::pair("nest.router_cost", nest.router_cost != unset.router_cost)}) {
+    if (is_set && !nest.router)
+      fail(word,
+           {.what = "is of routers, which this run has none of", .hint = "nest.router = true, or leaving it out"});
+  }
   if (nest.budgets.empty()) {
     if (!nest.sampling.empty()) fail("nest.sampling", {.what = "there are no budgets", .expected = "nest.budgets"});
     if (nest.router) fail("nest.router", {.what = "there are no budgets", .expected = "nest.budgets"});

@@ -236,6 +236,10 @@ TEST(NestedModels, RefuseWhatTheyAreNot) {
   EXPECT_NE(says([](Recipe& r) { r.nest.sampling = {1}; }).find("a number for each"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.nest.sampling = {0, 0}; }).find("trains no budget"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.nest = {.sampling = {1}}; }).find("no budgets"), std::string::npos);
+  EXPECT_EQ(says([](Recipe& r) { r.nest.router_lr = 2; }),
+            "[nest.router_lr] is of routers, which this run has none of; try nest.router = true, or leaving it out");
+  EXPECT_NE(says([](Recipe& r) { r.nest = {.router_cost = 2}; }).find("[nest.router_cost] is of routers"),
+            std::string::npos);  // without budgets, too
   EXPECT_NE(says([](Recipe& r) { r.loss.router_bias_rate = 0.1; }).find("router_bias_rate"), std::string::npos);
   EXPECT_NE(says([](Recipe& r) { r.loss.quantile = 0.1; }).find("quantile"), std::string::npos);
   EXPECT_NE(says([&](Recipe& r) { r.distill = {.teacher = nested.string(), .hidden = 1}; }).find("distill.hidden"),

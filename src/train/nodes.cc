@@ -5,6 +5,7 @@
 
 #include "graph/sample.h"
 #include "io/safetensors_write.h"
+#include "report/units.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -132,10 +133,9 @@ Facts Nodes::facts() const {
 
 std::vector<std::string> Nodes::describe() const {
   std::vector<std::string> lines = {
-      graph::describe(stats()),
-      fmt::format("{} with {} layers, {} parameters; {} classes, {} nodes to train on, {} held out",
-                  recipe_.graph.model, spec_.layers, weights_.masters().trained(), data_.classes, trained_.count(),
-                  held_out_)};
+      graph::describe(stats()), fmt::format("{} with {}, {} parameters; {} classes, {} nodes to train on, {} held out",
+                                            recipe_.graph.model, report::counted(spec_.layers, "layer"),
+                                            weights_.masters().trained(), data_.classes, trained_.count(), held_out_)};
   lines.insert(lines.end(), data_.notes.begin(), data_.notes.end());
   return lines;
 }

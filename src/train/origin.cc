@@ -122,7 +122,10 @@ io::ModelPath find_folder(const char* key, const std::string& name) {
 }  // namespace
 
 double flops_per_token(const models::Config& config, int64_t length) {
-  const models::Parameters n = models::count_parameters(config);
+  return flops_per_token(config, models::count_parameters(config), length);
+}
+
+double flops_per_token(const models::Config& config, const models::Parameters& n, int64_t length) {
   double flops = 6 * static_cast<double>(n.active - n.embedding);
   // Layers of a loop run forward in all its steps, backward in the last ones.
   const auto passes = [&](size_t layer) {
@@ -335,7 +338,35 @@ StateBytes state_bytes(const Recipe& recipe, double trained, const StateShares& 
 
 double copies_of(const Recipe& recipe) { return recipe.checkpoint.async && recipe.checkpoint.every > 0 ? 2 : 1; }
 
-void need_memory(double state, double passes, int64_t available) {
+namespace {
+
+// What can shrink the state, or with `passes` those.
+std::string memory_hint(const Recipe& recipe, bool passes) {
+  std::vector<std::string> ways;
+  const bool graph = recipe.objective == "graph";
+  if (copies_of(recipe) > 1) ways.emplace_back("checkpoint.async = false");
+  if (graph) {
+    if (passes && recipe.graph.task == "node" && recipe.graph.sample == 0) ways.emplace_back("graph.sample");
+    ways.emplace_back("a smaller graph.hidden");
+    return fmt::format("{}", fmt::join(ways, ", or "));
+  }
+  if (!passes) {
+    if (recipe.ema_decay > 0) ways.emplace_back("ema.decay = 0");
+    ways.emplace_back("a smaller model");
+    if (recipe.lora.rank == 0 && recipe.nest.budgets.empty() && !recipe.config) ways.emplace_back("[lora]");
+    return fmt::format("{}", fmt::join(ways, ", or "));
+  }
+  if (recipe.recompute != "full") ways.emplace_back("memory.recompute = \"full\"");
+  if (recipe.batch == 0 || recipe.accumulate < recipe.batch) ways.emplace_back("a larger accumulate");
+  ways.emplace_back("a smaller batch or length");
+  const std::string last = ways.back();
+  ways.pop_back();
+  return ways.empty() ? last : fmt::format("{}, or {}", fmt::join(ways, ", "), last);
+}
+
+}  // namespace
+
+void need_memory(const Recipe& recipe, double state, double passes, int64_t available) {
   const auto free = static_cast<double>(available);
   if (state + passes <= free) return;
   const auto gib = [](double bytes) { return fmt::format("{:.1f} GiB", bytes / (1 << 30)); };
@@ -345,9 +376,7 @@ void need_memory(double state, double passes, int64_t available) {
   fail_environment("memory", {.what = "the run does not fit",
                               .got = gib(free) + " free",
                               .expected = fmt::format("{}", fmt::join(parts, " and ")),
-                              .hint = state > free ? "a smaller model, or [lora]"
-                                                   : "memory.recompute = \"full\", a larger accumulate, or a smaller "
-                                                     "batch or length"});
+                              .hint = memory_hint(recipe, state <= free)});
 }
 
 void need_positions(const Recipe& recipe, const models::Config& config, int64_t length) {

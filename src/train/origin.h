@@ -7,6 +7,7 @@
 
 #include "models/adapters.h"
 #include "models/config.h"
+#include "models/count.h"
 #include "train/recipe.h"
 
 namespace braid::train {
@@ -14,6 +15,8 @@ namespace braid::train {
 // Operations of a step per token: 6 for every active parameter of a product, plus attention and scan over sequences of
 // `length`, once forward and twice backward (docs/internals/train.md, Operations).
 double flops_per_token(const models::Config& config, int64_t length);
+double flops_per_token(const models::Config& config, const models::Parameters& n,
+                       int64_t length);  // n: counted already
 
 // The config that a recipe starts from, without any weights; dropout and steps of prediction are the recipe's.
 models::Config config_of(const Recipe& recipe);
@@ -48,8 +51,8 @@ StateBytes state_bytes(const Recipe& recipe, double trained, const StateShares& 
 // How often a run holds what it allocates: twice where a copy of the process may have to keep all that training changes
 // while it writes (checkpoint.async), once otherwise.
 double copies_of(const Recipe& recipe);
-// Error, with what to try, when state and passes (0: not known yet) are more than `available`.
-void need_memory(double state, double passes, int64_t available);
+// Error, with what of the recipe to change, when state and passes (0: not known yet) are more than `available`.
+void need_memory(const Recipe& recipe, double state, double passes, int64_t available);
 
 // Error for rows longer than the positions that the model has learned, where a row is one sequence. Otherwise its
 // documents begin at the first position again.

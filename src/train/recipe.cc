@@ -10,6 +10,7 @@
 #include <set>
 #include <string_view>
 
+#include "data/limits.h"
 #include "io/toml.h"
 #include "kernels/head_loss/distill_loss.h"
 #include "models/config.h"
@@ -232,9 +233,9 @@ void each_word(R& r, Visit&& visit) {
   visit("dtype", r.dtype, Choices{"f32", "bf16"}, "f32 or bf16: what products read; master weights are FP32");
   visit("exact", r.exact, "losses equal those of braid score --exact bit for bit; slower");
   visit("steps", r.steps, kFromOne, "optimiser steps");
-  visit("batch", r.batch, kCount, "sequences per step; 0: from the data");
+  visit("batch", r.batch, io::IntRange{0, data::kRowsMax}, "sequences per step; 0: from the data");
   visit("accumulate", r.accumulate, kFromOne, "parts of a batch, computed one after the other");
-  visit("length", r.length, kCount, "tokens per sequence; 0: from the data");
+  visit("length", r.length, io::IntRange{0, data::kLengthMax}, "tokens per sequence; 0: from the data");
   visit("seed", r.seed, kCount, "of everything random");
   visit("dropout", r.dropout, kRate, "of embedding and residual branches, instead of the config's");
   visit("out", r.out, Choices{}, "folder of checkpoints and logs");
@@ -507,8 +508,34 @@ Recipe read_recipe(const io::Json& root) {
   return recipe;
 }
 
+namespace {
+
+// A file of another program: no key is of recipes. One alone may be mistyped.
+void refuse_foreign(const io::Json& root) {
+  std::vector<std::string> words, keys;
+  Recipe any;
+  each_word(any, Names{words});
+  for (const auto& [key, value] : root.members()) {
+    if (std::find(words.begin(), words.end(), key) != words.end() || is_table(key, words)) return;
+    keys.push_back(key);
+  }
+  if (keys.empty() || (keys.size() == 1 && !nearest_word(keys[0], words).empty())) return;
+  constexpr size_t kShown = 3;
+  const bool more = keys.size() > kShown;
+  keys.resize(std::min(keys.size(), kShown));
+  fail(root.document(),
+       {.what = "is not a recipe: no key in it is of recipes",
+        .got = fmt::format("{}{}", printable(fmt::format("{}", fmt::join(keys, ", "))), more ? ", ..." : ""),
+        .expected = "init or config, out, steps, [data] and others",
+        .hint = "braid train --help"});
+}
+
+}  // namespace
+
 Recipe read_recipe(const std::filesystem::path& file, std::span<const std::string> overrides) {
   read_recipe(io::parse_toml("", "command line", overrides));  // whose mistakes are not the file's
+  check_recipe_file(file);
+  refuse_foreign(io::read_toml(file));
   Recipe recipe = read_recipe(io::read_toml(file, overrides));
   std::error_code none;
   const bool a_file = std::filesystem::is_regular_file(file, none);  // not a pipe, whose folder says nothing

@@ -4,6 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "data/loader.h"
+#include "io/model_path.h"
+#include "models/presets.h"
+#include "sys/error.h"
+#include "sys/nearest.h"
+#include "train/checkpoint.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -62,6 +67,62 @@ std::string as_seen_from(const fs::path& out, const fs::path& path) {
 bool leads_somewhere(const fs::path& path) {
   std::error_code none;
   return fs::exists(path, none) || fs::exists(path.string() + ".bin", none);
+}
+
+namespace {
+
+[[noreturn]] void refuse_recipe(const fs::path& file, const char* what, const std::string& hint) {
+  fail(printable(file.string()), {.what = what, .expected = "a recipe, a TOML file", .hint = hint});
+}
+
+void refuse_folder(const fs::path& folder) {
+  std::error_code none;
+  const auto stored = [](const fs::path& checkpoint) { return checkpoint / "training" / "recipe.toml"; };
+  if (const auto all = list_checkpoints(folder); !all.empty())
+    refuse_recipe(folder, "is the folder of a run, not a recipe", printable(stored(all.back()).string()));
+  if (fs::exists(stored(folder), none))
+    refuse_recipe(folder, "is a checkpoint, not a recipe", printable(stored(folder).string()));
+  if (fs::exists(folder / "config.json", none))
+    refuse_recipe(folder, "is a model, not a recipe", fmt::format("init = \"{}\" in one", printable(folder.string())));
+  refuse_recipe(folder, "is a folder, not a recipe", "");
+}
+
+bool names_a_model(const std::string& name) {
+  try {
+    io::find_model(name);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// The recipe in the folder whose name is nearest.
+std::string near_recipe(const fs::path& file) {
+  std::vector<std::string> names;
+  std::error_code none;
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().filename().string());
+  }
+  const std::string near = sys::nearest(file.filename().string(), names);
+  return near.empty() ? "" : printable((file.parent_path() / near).string());
+}
+
+}  // namespace
+
+void check_recipe_file(const fs::path& file) {
+  std::error_code none;
+  const std::string name = file.string(), shown = printable(name);
+  if (fs::is_directory(file, none)) refuse_folder(file);
+  if (fs::exists(file, none)) {
+    if (io::names_a_file(file) && file.extension() != ".gguf") refuse_recipe(file, "is not a recipe", "");
+    return;
+  }
+  if (models::find_preset(name))
+    refuse_recipe(file, "is the name of a shape, not a recipe", fmt::format("config = \"{}\" in one", shown));
+  if (!io::names_a_file(file) && names_a_model(name))
+    refuse_recipe(file, "is a model, not a recipe", fmt::format("init = \"{}\" in one", shown));
+  refuse_recipe(file, "no such file", near_recipe(file));
 }
 
 void resolve_paths(Recipe& recipe, const fs::path& folder, std::span<const std::string> overrides) {

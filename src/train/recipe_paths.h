@@ -13,6 +13,9 @@ namespace braid::train {
 // Does it exist, be it as Megatron's pair of files, which are named without their endings?
 bool leads_somewhere(const std::filesystem::path& path);
 
+// Error, with what it is, for a file or a name that cannot be a recipe: a model, a run, a folder, or nothing.
+void check_recipe_file(const std::filesystem::path& file);
+
 // Makes the paths that `overrides` do not set start in `folder`.
 void resolve_paths(Recipe& recipe, const std::filesystem::path& folder, std::span<const std::string> overrides);
 

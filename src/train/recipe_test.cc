@@ -10,6 +10,7 @@
 #include "support/error_of.h"
 #include "sys/glob.h"
 #include "train/manifest.h"
+#include "train/origin.h"
 #include "train/rehearsal.h"
 
 namespace braid::train {
@@ -64,6 +65,40 @@ TEST(Recipe, UnknownWordsNameTheNearest) {
   EXPECT_NE(refusal("[schedule]\nkind = \"cosin\"\n").find("try cosine"), std::string::npos);
   EXPECT_NE(refusal("steps = 0\n").find("steps"), std::string::npos);
   EXPECT_NE(refusal("[optimizer]\nlr = \"fast\"\n").find("optimizer.lr"), std::string::npos);
+}
+
+// What does not fit is told with what can help: neither what a graph network lacks nor what is set already.
+TEST(Recipe, HintsOnMemoryAreOfTheRecipe) {
+  const auto hint = [](std::string_view text, double state, double passes) {
+    const Recipe r = read_recipe(io::parse_toml(text, "r.toml"));
+    const std::string error = support::error_of([&] { need_memory(r, state, passes, 1000); });
+    const size_t at = error.find("; try ");
+    return at == error.npos ? error : error.substr(at + 6);
+  };
+  EXPECT_EQ(hint("", 600, 400), "");
+  EXPECT_EQ(hint("init = \"tiny\"\n", 1001, 0), "a smaller model, or [lora]");
+  EXPECT_EQ(hint("config = \"hybrid-8.5m\"\n", 1001, 0),
+            "a smaller model");  // adapters of random weights are of no use
+  EXPECT_EQ(hint("[lora]\nrank = 4\n[ema]\ndecay = 0.5\n", 1001, 9), "ema.decay = 0, or a smaller model");
+  EXPECT_EQ(hint("[checkpoint]\nevery = 3\nasync = true\n[lora]\nrank = 4\n", 1001, 9),
+            "checkpoint.async = false, or a smaller model");
+  EXPECT_EQ(hint("batch = 8\naccumulate = 4\n", 600, 401),
+            "memory.recompute = \"full\", a larger accumulate, or a smaller batch or length");
+  EXPECT_EQ(hint("batch = 8\naccumulate = 4\n[memory]\nrecompute = \"full\"\n", 600, 401),
+            "a larger accumulate, or a smaller batch or length");
+  EXPECT_EQ(hint("batch = 8\naccumulate = 8\n[memory]\nrecompute = \"full\"\n", 600, 401), "a smaller batch or length");
+  EXPECT_EQ(hint("objective = \"graph\"\n", 1001, 9), "a smaller graph.hidden");
+  EXPECT_EQ(hint("objective = \"graph\"\n", 600, 401), "graph.sample, or a smaller graph.hidden");
+  EXPECT_EQ(hint("objective = \"graph\"\n[graph]\ntask = \"edge\"\n", 600, 401), "a smaller graph.hidden");
+}
+
+TEST(Recipe, SizesOfBatchesHaveOneRange) {
+  EXPECT_EQ(refusal("batch = -1\n"), "[r.toml] batch is out of range; got -1; expected an integer from 0 to 1048576");
+  EXPECT_EQ(refusal("batch = 1048577\n"),
+            "[r.toml] batch is out of range; got 1048577; expected an integer from 0 to 1048576");
+  EXPECT_EQ(refusal("length = 4194305\n"),
+            "[r.toml] length is out of range; got 4194305; expected an integer from 0 to 4194304");
+  EXPECT_EQ(refusal("batch = 1048576\nlength = 4194304\n"), "");
 }
 
 TEST(Recipe, PrintedItReadsBack) {

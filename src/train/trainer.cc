@@ -144,8 +144,8 @@ Outcome Trainer::train(const Watcher& watcher) {
   const auto one = [&] {
     StepLog done = step();
     if (due(r.log.hash_every)) done.weight_hash = weight_hash(objective_.masters().values(), ctx_.threads);
-    if (log_) log_->step(done);
     const bool logged = due(r.log.every) || progress_.step == first || progress_.step == r.steps;
+    if (log_) log_->step(done, logged);
     if (watcher.step && logged) watcher.step(done);
     if (watcher.progress) watcher.progress(progress_.step);
     if (due(r.eval.every) && objective_.holds_out()) {
