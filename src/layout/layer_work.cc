@@ -1,8 +1,10 @@
 #include "layout/layer_work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <variant>
 
+#include "train/rehearsal.h"
 #include "train/token_shares.h"
 
 namespace braid::layout {
@@ -50,22 +52,33 @@ double LayerCosting::expert_rows(const nn::MoeSpec& spec) const {
   return p.divides_experts() ? slots / x_ * real(p.etp) : slots;
 }
 
-// A product reads a weight once forward, once for the gradient of its inputs, and adds to the weight's gradient.
+// A product reads a weight once forward and once for the gradient of its inputs. What the gradient of a weight adds to
+// is read and written when its sums are over, which nothing hides: many short parts pay for it many times. Products of
+// experts have whole tiles of rows each, half of one more than they need on average.
 void LayerCosting::products(const LayerPart& kind, double rows, LayerWork& work) const {
-  const double flops_rate = device_.flops(), bytes_rate = device_.bytes_per_s();
+  const double flops_rate = device_.product_flops(), bytes_rate = device_.bytes_per_s();
   for (const Matrices& p : kind.products) {
     double m = rows;
     if (p.expert) {
       for (const models::PartSpec& part : kind.parts) {
         if (const auto* moe = std::get_if<nn::MoeSpec>(&part.block)) m = expert_rows(*moe) / p.count;
       }
+      m += device_.tile_rows / 2;
     }
     const double flops = 2 * m * p.rows * p.cols * p.count, weight = element_ * p.rows * p.cols * p.count,
                  rows_bytes = m * p.count * (element_ * p.cols + 4 * p.rows);
-    const double once = std::max(flops / flops_rate, (weight + rows_bytes) / bytes_rate);
+    const double once = std::max(flops / flops_rate, (weight + rows_bytes) / bytes_rate),
+                 sums = std::max(flops / flops_rate, rows_bytes / bytes_rate), added = 8 / element_ * weight;
     work.forward += once;
-    work.backward += once + std::max(flops / flops_rate, (8 / element_ * weight + rows_bytes) / bytes_rate);
+    work.backward += once + sums + added / bytes_rate;
+    kernels(1, 2, work);
   }
+}
+
+// Each of which begins when the one before it has ended.
+void LayerCosting::kernels(double forward, double backward, LayerWork& work) const {
+  work.forward += forward * device_.kernel_us * 1e-6;
+  work.backward += backward * device_.kernel_us * 1e-6;
 }
 
 // Scores and values over half of the sequence; the chunks of a scan (train/origin.cc has the counts).
@@ -209,6 +222,7 @@ void LayerCosting::retain(const models::PartSpec& part, LayerWork& work) const {
   }
   work.kept += stays, work.traffic += stays;
   const std::vector<plan::Saved> saved = plan::braid_saves(part, rank_.config, bytes);
+  kernels(real(std::ssize(saved)), real(std::ssize(saved)), work);  // that write these, and their gradients
   for (size_t i = 0; i < saved.size(); ++i) {
     double n = saved[i].bytes * (i < kNorm ? own_tokens() : tokens_);
     if (rows > 0 && std::string_view(saved[i].what) == "experts") n = saved[i].bytes / real(moe->top_k) * rows;
@@ -222,11 +236,25 @@ void LayerCosting::retain(const models::PartSpec& part, LayerWork& work) const {
     if (saved[i].cheap) cheap += n;
   }
   if (layout_.recompute == Recompute::Kind::selective) work.backward += 2 * cheap / device_.bytes_per_s();
-  // Gradients of about what the block saves, and that once more where it is recomputed; experts have rows in FP32 and
-  // their gradients besides. Fitted to planned arenas (memory_test.cc).
+  // Gradients of about what the block saves, and that once more where it is recomputed; experts have a workspace, and
+  // those of other ranks' rows gradients of them in FP32. Fitted to planned arenas (memory_test.cc).
   double working = (work.traffic - before) * (layout_.recompute == Recompute::Kind::full ? 1.8 : 1);
-  if (moe) working = 12 * own_tokens() * width_ + 8 * expert_rows(*moe) * real(moe->expert_hidden());
+  if (moe) {
+    working = 12 * own_tokens() * width_ + experts_workspace(*moe);
+    if (p.divides_experts()) working += 8 * rows * real(moe->expert_hidden());
+  }
   work.working = std::max(work.working, working);
+}
+
+// The trainer's plan has room for short documents (train/rehearsal.h), each of which begins new rows of every expert.
+double LayerCosting::experts_workspace(const nn::MoeSpec& spec) const {
+  const bool arrive = layout_.parallel.divides_experts();
+  const int64_t rows = std::max<int64_t>(1, std::llround(arrive ? expert_rows(spec) : tokens_));
+  return model_.experts_workspace(spec, {.rows = rows,
+                                         .top_k = arrive ? 1 : spec.top_k,
+                                         .sequences = arrive ? 1 : (rows + train::kDocument - 1) / train::kDocument,
+                                         .type = task_.bf16 ? DType::bf16 : DType::f32,
+                                         .here = device_.here});
 }
 
 LayerWork LayerCosting::layer(const LayerPart& kind) const {

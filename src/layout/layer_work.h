@@ -18,6 +18,7 @@ class LayerCosting {
 
  private:
   void products(const LayerPart& kind, double rows, LayerWork& work) const;
+  void kernels(double forward, double backward, LayerWork& work) const;
   void block(const models::PartSpec& part, LayerWork& work) const;
   void stream_calls(const models::PartSpec& part, LayerWork& work) const;
   void hidden_calls(const LayerPart& kind, LayerWork& work) const;
@@ -28,6 +29,7 @@ class LayerCosting {
   void retain(const models::PartSpec& part, LayerWork& work) const;
   double exchanged_copies(const models::PartSpec& part) const;
   void head_pass(LayerWork& work) const;
+  double experts_workspace(const nn::MoeSpec& spec) const;
   double expert_rows(const nn::MoeSpec& spec) const;  // that arrive for the experts of a rank
   double own_tokens() const { return layout_.parallel.sp ? tokens_ / x_ : tokens_; }
 
