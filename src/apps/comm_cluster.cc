@@ -109,6 +109,7 @@ void device_field(std::string_view key, const io::Json& value, layout::Device& d
                                {"efficiency", &layout::Device::efficiency, 1e-3, 1},
                                {"kernel_us", &layout::Device::kernel_us, 0, 1e6},
                                {"tile_rows", &layout::Device::tile_rows, 0, 1e4},
+                               {"host_gb_per_s", &layout::Device::host_gb_per_s, 1e-6, 1e9},
                                {"low_precision", &layout::Device::low_precision, 1e-3, 1e3}};
   if (key == "here") {
     device.here = value.as_bool();
@@ -120,7 +121,7 @@ void device_field(std::string_view key, const io::Json& value, layout::Device& d
     return;
   }
   value.refuse("is not a field of a device",
-               "tflops, gb_per_s, memory_gb, efficiency, kernel_us, tile_rows, low_precision or here");
+               "tflops, gb_per_s, memory_gb, efficiency, kernel_us, tile_rows, low_precision, host_gb_per_s or here");
 }
 
 layout::Machine read_machine(const io::Json& json) {

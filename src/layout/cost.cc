@@ -126,24 +126,37 @@ Memory memory_of(const StepWork& work, const Task& task) {
              .working = task.bf16 ? 2 * weights : 0,
              .gradients = 4 * (by.zero < 2 ? all : passing + summed),
              .moments = 8 * (by.zero < 1 ? all : own)};
+    if (task.offload_optimizer) m.moments = 0;
+    double kept_most = 0;
     for (size_t c = 0; c < stage.chunks.size(); ++c) {
       double kept = 0;
       for (const size_t index : stage.chunks[c]) {
         kept += work.layers[index].kept;
+        kept_most = std::max(kept_most, work.layers[index].kept);
         m.passes = std::max(m.passes, work.layers[index].working);
       }
       m.activations += kept * stage.in_flight[c];
     }
+    // Of the layer that computes, and of one on its way.
+    if (task.offload_activations) m.activations = std::min(m.activations, 2 * kept_most);
     if (work.stages.size() > 1) m.passes += 4 * work.hop_bytes;  // on the way to and from both neighbours
     if (m.sum() > most.sum()) most = m;
   }
   return most;
 }
 
-double optimizer_seconds(const Machine& machine, const StepWork& work, const StageWork& stage) {
+namespace {
+
+double updated(const StepWork& work, const StageWork& stage) {
   const Sharing by = sharing_of(work);
-  const double own = by.zero > 0 ? stage.dense / by.dense + stage.experts / by.experts : stage.dense + stage.experts;
-  return 30 * own / machine.device.bytes_per_s();
+  return by.zero > 0 ? stage.dense / by.dense + stage.experts / by.experts : stage.dense + stage.experts;
+}
+
+}  // namespace
+
+double optimizer_seconds(const Machine& machine, const Task& task, const StepWork& work, const StageWork& stage) {
+  const double own = updated(work, stage), here = 30 * own / machine.device.bytes_per_s();
+  return task.offload_optimizer ? std::max(here, 8 * own / machine.device.host_bytes_per_s()) : here;
 }
 
 namespace {
@@ -190,7 +203,7 @@ double gather_waits(const std::vector<LayerSeconds>& layers, const std::vector<s
 
 StageTimes times_of(const Accounting& accounts, const std::vector<LayerSeconds>& layers, const Machine& machine,
                     const Task& task, const StepWork& work, const StageWork& stage) {
-  StageTimes t{.optimizer = optimizer_seconds(machine, work, stage)};
+  StageTimes t{.optimizer = optimizer_seconds(machine, task, work, stage)};
   double forward = 0, backward = 0, gathers = 0, sums = 0, exposed = 0, count = 0;
   for (const auto& chunk : stage.chunks) {
     for (const size_t index : chunk) {
@@ -268,6 +281,10 @@ Cost cost_of(const Model& model, const Machine& machine, const Task& task, const
   cost.bubble += hop * (2 * (stages * chunks - 1) + (chunks > 1 || stages == 1 ? 0 : parts - 1));
   cost.step = cost.compute + cost.waits + cost.bubble + cost.state + cost.optimizer;
   count_calls(work, *busiest, hop, accounts, cost);
+  cost.host_bytes = task.offload_optimizer ? 8 * updated(work, *busiest) : 0;
+  for (const auto& chunk : busiest->chunks) {
+    for (const size_t index : chunk) cost.host_bytes += task.offload_activations ? parts * work.layers[index].kept : 0;
+  }
   const double flops = model.flops_per_token() * static_cast<double>(task.batch) * static_cast<double>(task.length);
   cost.mfu = flops / (cost.step * static_cast<double>(task.ranks) * machine.device.tflops * 1e12);
   cost.memory = memory_of(work, task);

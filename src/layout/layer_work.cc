@@ -274,6 +274,10 @@ LayerWork LayerCosting::layer(const LayerPart& kind) const {
   work.forward += 2 * work.traffic / device_.bytes_per_s();
   work.backward += 3 * work.traffic / device_.bytes_per_s();
   if (layout_.recompute == Recompute::Kind::full) work.backward += work.forward;
+  if (!task_.offload_activations) return work;
+  // They leave while the next layer computes, and come back before their own.
+  const double moved = work.kept / device_.host_bytes_per_s();
+  work.forward = std::max(work.forward, moved), work.backward = std::max(work.backward, moved);
   return work;
 }
 

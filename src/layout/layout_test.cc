@@ -85,5 +85,33 @@ TEST(Layout, TheStateSendsTheBytesOfTheFormula) {
   }
 }
 
+// Moments leave the device, and come and go while the optimiser runs; of activations two layers stay, and a layer takes
+// no less than they need each way.
+TEST(Layout, WhatTheHostKeepsLeavesMemoryAndTakesItsLink) {
+  const Model model = model_of("llama-3.1-8b", 4096);
+  Machine machine = machine_of("dgx-h100", 8);
+  const Layout layout{.parallel = {.zero = 1}, .parts = 2};
+  Task task{.ranks = 8, .batch = 16, .length = 4096};
+  const auto cost = [&] { return cost_of(model, machine, task, work_of(model, machine, task, layout)); };
+  const Cost none = cost();
+  EXPECT_EQ(none.host_bytes, 0);
+  double n = 0;
+  for (const models::TensorSpec& t : models::inventory(model.config())) n += static_cast<double>(t.shape.count());
+  task.offload_optimizer = true;
+  const Cost state = cost();
+  EXPECT_NEAR((none.memory.sum() - state.memory.sum()) / n, 1, 1e-9);  // 8 bytes, of which a rank had an eighth
+  EXPECT_NEAR(state.host_bytes / n, 1, 1e-9);
+  EXPECT_NEAR((state.step - none.step) / (n / 64e9 - 30 * n / 8 / 3350e9), 1, 1e-6);
+  task = {.ranks = 8, .batch = 16, .length = 4096, .offload_activations = true};
+  const Cost activations = cost();
+  EXPECT_NEAR(none.memory.activations / activations.memory.activations, 32 / 2.0, 0.5);
+  EXPECT_NEAR(activations.host_bytes / (2 * none.memory.activations), 1, 1e-9);
+  EXPECT_GT(activations.step, none.step);
+  machine.device.host_gb_per_s = 1000;
+  EXPECT_EQ(cost().step, none.step);
+  machine.device.host_gb_per_s = 1;
+  EXPECT_NEAR(cost().compute / (2 * 2 * none.memory.activations / 1e9), 1, 0.05);
+}
+
 }  // namespace
 }  // namespace braid::layout

@@ -34,6 +34,9 @@ struct Task {
   // Gradients and weights of ranks that share a batch travel during the passes of other layers, as FSDP and Megatron's
   // optimiser have them do. False: they are waited for, as `braid train` does.
   bool overlap = true;
+  // What lies in the memory of the host instead of the device's, over Device::host_gb_per_s: moments, and activations
+  // between the passes of their layer.
+  bool offload_optimizer = false, offload_activations = false;
 };
 
 // Ranks that make a call together. `batch`: those that sum gradients; `replicas`: those of the same experts;
