@@ -53,8 +53,14 @@ class Accounting {
   Accounting(const Machine& machine, const StepWork& work, Cost& cost) : machine_(machine), work_(work), cost_(cost) {}
 
   double seconds(const Call& call) const { return seconds_of(call, work_.group(call), machine_.links); }
+  // That nothing hides.
   double seconds(const std::vector<Call>& calls) const {
     double sum = 0;
+    for (const Call& call : calls) sum += call.waited(seconds(call));
+    return sum;
+  }
+  double hidden(const std::vector<Call>& calls) const {
+    double sum = -seconds(calls);
     for (const Call& call : calls) sum += seconds(call);
     return sum;
   }
@@ -166,6 +172,7 @@ struct LayerSeconds {
   double forward = 0, backward = 0, waits = 0;
   double gather = 0, scatter = 0;  // of zero 3, and 2; around each pass
   double shared = 0;               // LayerWork::sums
+  double hidden = 0;               // in its own passes
 };
 
 std::vector<LayerSeconds> layer_seconds(const Accounting& accounts, const StepWork& work) {
@@ -176,7 +183,8 @@ std::vector<LayerSeconds> layer_seconds(const Accounting& accounts, const StepWo
     LayerSeconds t{.forward = layer.forward + before,
                    .backward = layer.backward + after,
                    .waits = before + after,
-                   .shared = accounts.seconds(layer.sums)};
+                   .shared = accounts.seconds(layer.sums),
+                   .hidden = accounts.hidden(layer.calls_backward)};
     if (work.layout.parallel.zero > 1 && work.is_layer(i)) {
       const StateCalls calls = state_calls(work, {.dense = layer.dense, .experts = layer.experts});
       t.gather = accounts.seconds(calls.part_forward);
@@ -204,12 +212,13 @@ double gather_waits(const std::vector<LayerSeconds>& layers, const std::vector<s
 StageTimes times_of(const Accounting& accounts, const std::vector<LayerSeconds>& layers, const Machine& machine,
                     const Task& task, const StepWork& work, const StageWork& stage) {
   StageTimes t{.optimizer = optimizer_seconds(machine, task, work, stage)};
-  double forward = 0, backward = 0, gathers = 0, sums = 0, exposed = 0, count = 0;
+  double forward = 0, backward = 0, gathers = 0, sums = 0, exposed = 0, hidden = 0, count = 0;
   for (const auto& chunk : stage.chunks) {
     for (const size_t index : chunk) {
       t.forward += work.layers[index].forward, t.backward += work.layers[index].backward;
       t.waits += layers[index].waits;
       t.sums += layers[index].shared;
+      hidden += layers[index].hidden;
       forward += layers[index].forward, backward += layers[index].backward;
       gathers += 2 * layers[index].gather, sums += layers[index].scatter;
       ++count;
@@ -230,7 +239,7 @@ StageTimes times_of(const Accounting& accounts, const std::vector<LayerSeconds>&
   // Sums follow their layers: those of the last part, and what has queued up before.
   t.state = std::max(left_over(sums, backward, count), parts * (sums - backward) - (parts - 1) * forward) +
             left_over(grads, backward, count) + left_over(weights, forward, count);
-  t.hidden = parts * (gathers + sums - exposed) + grads + weights - t.state;
+  t.hidden = parts * (gathers + sums - exposed + hidden) + grads + weights - t.state;
   t.state += t.sums;
   return t;
 }

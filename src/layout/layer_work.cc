@@ -38,7 +38,8 @@ LayerCosting::LayerCosting(const Model& model, const RankModel& rank, const Devi
       y_(real(layout.parallel.axes().y)),
       width_(real(rank.config.hidden)),
       element_(task.bf16 ? 2 : 4),
-      sum_(task.bf16_sums ? 2 : 4) {
+      sum_(task.bf16_sums ? 2 : 4),
+      hides_(task.overlap && !layout.parallel.grid.empty()) {
   if (layout.parallel.cp == 1) return;
   const train::ContextModes modes = train::context_modes(layout.parallel, rank.config);
   ring_ = modes.ring, states_ = modes.states;
@@ -52,9 +53,26 @@ double LayerCosting::expert_rows(const nn::MoeSpec& spec) const {
   return p.divides_experts() ? slots / x_ * real(p.etp) : slots;
 }
 
-// A product reads a weight once forward and once for the gradient of its inputs. What the gradient of a weight adds to
-// is read and written when its sums are over, which nothing hides: many short parts pay for it many times. Products of
-// experts have whole tiles of rows each, half of one more than they need on average.
+// Of the gradient of a weight: what it adds to is read and written when the product's sums are over, which nothing
+// hides. Many short parts pay for it many times.
+double LayerCosting::weight_seconds(const Matrices& p, double rows) const {
+  const double flops = 2 * rows * p.rows * p.cols * p.count, read = rows * p.count * (element_ * p.cols + 4 * p.rows);
+  return std::max(flops / device_.product_flops(), read / device_.bytes_per_s()) +
+         8 * p.rows * p.cols * p.count / device_.bytes_per_s();
+}
+
+// What the sum over x for one of a layer's blocks travels behind: gradients of the weights that read the stream.
+double LayerCosting::behind_weights(const LayerPart& kind) const {
+  if (!hides_) return 0;
+  double sum = 0;
+  for (const Matrices& p : kind.products) {
+    if (!p.expert && nn::hidden_side(p.role) == nn::HiddenSide::reads) sum += weight_seconds(p, tokens_);
+  }
+  return sum / real(std::ssize(kind.parts));
+}
+
+// A product reads a weight once forward and once for the gradient of its inputs. Products of experts have whole tiles
+// of rows each, half of one more than they need on average.
 void LayerCosting::products(const LayerPart& kind, double rows, LayerWork& work) const {
   const double flops_rate = device_.product_flops(), bytes_rate = device_.bytes_per_s();
   for (const Matrices& p : kind.products) {
@@ -67,10 +85,9 @@ void LayerCosting::products(const LayerPart& kind, double rows, LayerWork& work)
     }
     const double flops = 2 * m * p.rows * p.cols * p.count, weight = element_ * p.rows * p.cols * p.count,
                  rows_bytes = m * p.count * (element_ * p.cols + 4 * p.rows);
-    const double once = std::max(flops / flops_rate, (weight + rows_bytes) / bytes_rate),
-                 sums = std::max(flops / flops_rate, rows_bytes / bytes_rate), added = 8 / element_ * weight;
+    const double once = std::max(flops / flops_rate, (weight + rows_bytes) / bytes_rate);
     work.forward += once;
-    work.backward += once + sums + added / bytes_rate;
+    work.backward += once + weight_seconds(p, m);
     kernels(1, 2, work);
   }
 }
@@ -98,7 +115,7 @@ void LayerCosting::block(const models::PartSpec& part, LayerWork& work) const {
 }
 
 // Around a block that ranks have in parts, or, with sp, whole.
-void LayerCosting::stream_calls(const models::PartSpec& part, LayerWork& work) const {
+void LayerCosting::stream_calls(const LayerPart& kind, const models::PartSpec& part, LayerWork& work) const {
   if (x_ == 1) return;
   const double full = sum_ * tokens_ * width_, read = element_ * tokens_ * width_;
   if (layout_.parallel.sp) {
@@ -110,7 +127,7 @@ void LayerCosting::stream_calls(const models::PartSpec& part, LayerWork& work) c
     work.calls_backward.push_back({Op::reduce_scatter, Axis::tensor, full});
   } else if (part.cut) {
     work.calls_forward.push_back({Op::all_reduce, Axis::tensor, full});
-    work.calls_backward.push_back({Op::all_reduce, Axis::tensor, full});
+    work.calls_backward.push_back({Op::all_reduce, Axis::tensor, full, 0, behind_weights(kind)});
   }
 }
 
@@ -122,7 +139,8 @@ void LayerCosting::hidden_calls(const LayerPart& kind, LayerWork& work) const {
     if (side == nn::HiddenSide::reads)
       work.calls_forward.push_back({Op::all_reduce, Axis::hidden, sum_ * tokens_ * p.rows * p.count});
     if (side == nn::HiddenSide::writes)
-      work.calls_backward.push_back({Op::all_reduce, Axis::hidden, sum_ * tokens_ * p.cols * p.count});
+      work.calls_backward.push_back({Op::all_reduce, Axis::hidden, sum_ * tokens_ * p.cols * p.count, 0,
+                                     hides_ ? weight_seconds(p, tokens_) : 0});
   }
   for (const models::PartSpec& part : kind.parts) {
     // A number of each token for the norm, two backward.
@@ -262,7 +280,7 @@ LayerWork LayerCosting::layer(const LayerPart& kind) const {
   products(kind, tokens_, work);
   for (const models::PartSpec& part : kind.parts) {
     block(part, work);
-    stream_calls(part, work);
+    stream_calls(kind, part, work);
     retain(part, work);
     if (const auto* moe = std::get_if<nn::MoeSpec>(&part.block)) expert_calls(*moe, work);
     if (const auto* a = std::get_if<nn::AttentionSpec>(&part.block)) context_calls(*a, work);

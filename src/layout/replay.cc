@@ -107,7 +107,7 @@ double Replay::shift(double bytes, int distance) {
 
 double Replay::seconds(const std::vector<Call>& calls, const StepWork& work) {
   double sum = 0;
-  for (const Call& call : calls) sum += seconds(call, work.group(call));
+  for (const Call& call : calls) sum += call.waited(seconds(call, work.group(call)));
   return sum;
 }
 
