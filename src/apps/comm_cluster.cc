@@ -97,6 +97,33 @@ comm::Cluster read_cluster(const io::Json& json) {
   return c;
 }
 
+void device_field(std::string_view key, const io::Json& value, layout::Device& device) {
+  struct Field {
+    const char* name;
+    double layout::Device::*member;
+    double least, most;
+  };
+  constexpr Field kFields[] = {{"tflops", &layout::Device::tflops, 1e-6, 1e9},
+                               {"gb_per_s", &layout::Device::gb_per_s, 1e-6, 1e9},
+                               {"memory_gb", &layout::Device::memory_gb, 1e-6, 1e9},
+                               {"efficiency", &layout::Device::efficiency, 1e-3, 1},
+                               {"kernel_us", &layout::Device::kernel_us, 0, 1e6},
+                               {"tile_rows", &layout::Device::tile_rows, 0, 1e4},
+                               {"host_gb_per_s", &layout::Device::host_gb_per_s, 1e-6, 1e9},
+                               {"low_precision", &layout::Device::low_precision, 1e-3, 1e3}};
+  if (key == "here") {
+    device.here = value.as_bool();
+    return;
+  }
+  for (const Field& field : kFields) {
+    if (key != field.name) continue;
+    device.*field.member = value.as_number({field.least, field.most});
+    return;
+  }
+  value.refuse("is not a field of a device",
+               "tflops, gb_per_s, memory_gb, efficiency, kernel_us, tile_rows, low_precision, host_gb_per_s or here");
+}
+
 layout::Machine read_machine(const io::Json& json) {
   layout::Machine machine{.links = read_cluster(json)};
   if (const auto base = json.string_of({"base"})) {
@@ -105,16 +132,7 @@ layout::Machine read_machine(const io::Json& json) {
   if (const auto table = json.get({"device"})) {
     machine.device.source = "given";
     for (const auto& [key, value] : table->members()) {
-      if (key == "tflops")
-        machine.device.tflops = value.as_number({1e-6, 1e9});
-      else if (key == "gb_per_s")
-        machine.device.gb_per_s = value.as_number({1e-6, 1e9});
-      else if (key == "memory_gb")
-        machine.device.memory_gb = value.as_number({1e-6, 1e9});
-      else if (key == "efficiency")
-        machine.device.efficiency = value.as_number({1e-3, 1});
-      else
-        value.refuse("is not a field of a device", "tflops, gb_per_s, memory_gb or efficiency");
+      device_field(key, value, machine.device);
     }
   }
   for (const auto& [name, value] :

@@ -24,7 +24,8 @@ using layout::Choice;
 using nlohmann::ordered_json;
 
 struct LayoutArgs {
-  std::string config, cluster = "dgx-h100", recompute = "auto", dtype = "bf16", overlap = "state", sums = "f32";
+  std::string config, cluster = "dgx-h100", recompute = "auto", dtype = "bf16", overlap = "state", sums = "f32",
+                      offload = "none";
   int64_t ranks = 8, batch = 0, length = 4096, micro = 0, zero = 3, top = 5;
   int64_t prompt = 1024, answer = 256;
   double imbalance = 1;
@@ -61,7 +62,9 @@ layout::Task task_of(const LayoutArgs& o) {
           .bf16 = o.dtype == "bf16",
           .bf16_sums = o.sums == "bf16",
           .imbalance = o.imbalance,
-          .overlap = o.overlap == "state"};
+          .overlap = o.overlap == "state",
+          .offload_optimizer = o.offload == "optimizer" || o.offload == "all",
+          .offload_activations = o.offload == "activations" || o.offload == "all"};
 }
 
 ordered_json json_of(const Choice& c, const layout::Task& task) {
@@ -93,6 +96,7 @@ ordered_json json_of(const Choice& c, const layout::Task& task) {
   }
   for (const auto& [name, member] : kMemory) j["memory"][name] = c.cost.memory.*member;
   j["memory_bytes"] = c.cost.memory.sum();
+  j["host_bytes"] = c.cost.host_bytes;
   return j;
 }
 
@@ -117,6 +121,7 @@ void explain(const Choice& c, int64_t ranks, const layout::Device& device) {
   for (const auto& [name, member] : kMemory) {
     if (c.cost.memory.*member > 0) add(fmt::format("{} {}", name, gib(c.cost.memory.*member)));
   }
+  if (c.cost.host_bytes > 0) fmt::print("  host    {} there and back\n", gib(c.cost.host_bytes));
   fmt::print("  memory  {} of {}: {}\n", gib(c.cost.memory.sum()), gib(device.memory_bytes()), text);
 }
 
@@ -146,7 +151,7 @@ void print(const LayoutArgs& o, const layout::Machine& machine, const layout::Ta
 
 // Options of the other kind of plan would change nothing.
 void check_kind(const LayoutArgs& o) {
-  for (const char* name : {"length", "micro", "zero", "recompute", "overlap", "sums"}) {
+  for (const char* name : {"length", "micro", "zero", "recompute", "overlap", "offload", "sums"}) {
     if (o.serve && typed(*o.cli, name))
       fail(fmt::format("--{}", name),
            {.what = "applies only to training", .got = "--serve", .hint = "either without the other"});
@@ -170,6 +175,9 @@ int plan_layout(LayoutArgs o) {
                                              .got = std::to_string(longest),
                                              .expected = fmt::format("at most {} tokens of a sequence", limit)});
   const layout::Machine machine = layout::with_ranks(find_machine(o.cluster), task.ranks);
+  if (o.offload != "none" && machine.device.host_gb_per_s == 0)
+    fail("--offload",
+         {.what = "needs the rate of the link to a host's memory", .hint = "device.host_gb_per_s in --cluster FILE"});
   train::Recipe recipe;
   recipe.dtype = o.dtype;
   recipe.loss.mtp_scale = config.mtp ? 0.3 : 0;
@@ -226,6 +234,8 @@ Action setup_plan_layout(Cli& cli) {
   cli.option("--recompute", o->recompute, "none, selective, full; auto: the least that fits");
   cli.choice("--overlap", o->overlap, {"state", "none"},
              "state: gradients and weights of data-parallel ranks travel behind other layers; none: as braid train");
+  cli.choice("--offload", o->offload, {"none", "optimizer", "activations", "all"},
+             "what lies in the host's memory, which is assumed to have room");
   cli.choice("--dtype", o->dtype, {"f32", "bf16"}, "dtype of the operands of matrix products");
   cli.choice("--sums", o->sums, {"f32", "bf16"}, "activations that ranks add up; f32: as braid train");
   cli.option("--imbalance", o->imbalance, "rows of the busiest rank's experts over the mean");

@@ -113,7 +113,7 @@ std::vector<AxonnStrategy> strategies_of(const AxonnPlan& plan) {
 }
 
 // Seconds of a step with more and more hidden: nothing; all-reduces of the inputs' gradients behind the products for
-// those of the weights, which take as long as the forward pass; and gradients and weights behind other layers.
+// those of the weights; and gradients and weights behind other layers.
 struct AxonnOverlaps {
   double none = 0, reduced = 0, all = 0;
 };
@@ -121,21 +121,11 @@ struct AxonnOverlaps {
 AxonnOverlaps overlaps_of(const AxonnPlan& plan, const Choice& c) {
   layout::Task waits = plan.task;
   waits.overlap = false;
-  const layout::StepWork work = layout::work_of(plan.model, plan.machine, plan.task, c.layout);
-  double hidden = 0;
-  for (const auto& chunk : work.stages[0].chunks) {
-    for (const size_t index : chunk) {
-      double sums = 0;
-      for (const layout::Call& call : work.layers[index].calls_backward) {
-        if (call.op == comm::Op::all_reduce)
-          sums += layout::seconds_of(call, work.group(call.axis), plan.machine.links);
-      }
-      hidden += std::min(sums, work.layers[index].forward);
-    }
-  }
-  hidden *= static_cast<double>(work.parts());
-  const double none = layout::cost_of(plan.model, plan.machine, waits, work).step;
-  return {none, none - hidden, c.cost.step - hidden};
+  const auto step = [&](const layout::Task& sums, const layout::Task& state) {
+    return layout::cost_of(plan.model, plan.machine, state, layout::work_of(plan.model, plan.machine, sums, c.layout))
+        .step;
+  };
+  return {step(waits, waits), step(plan.task, waits), c.cost.step};
 }
 
 void print(const AxonnPlan& plan, const std::vector<AxonnStrategy>& strategies) {

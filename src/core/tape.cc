@@ -67,7 +67,7 @@ void Tape::append(Ctx& ctx, const char* name, const Uses& uses, const Closures& 
                     .once = uses.once,
                     .again = uses.again});
   closures_.push_back(closures);
-  Links links{.in = list(uses.in), .out = list(uses.out)};
+  Links links{.in = list(uses.in), .out = list(uses.out), .travels = uses.travels};
   bool needed = false;
   for (const int v : values(links.in)) {
     Value& value = values_[static_cast<size_t>(v)];
@@ -313,6 +313,24 @@ void Tape::drop_grads(Range out) {
   for (const int v : values(out)) values_[static_cast<size_t>(v)].grad = {};
 }
 
+bool Tape::reads_what_travels(const Links& links) const {
+  const std::span<const int> in = values(links.in);
+  return std::any_of(in.begin(), in.end(), [this](int v) {
+    const int producer = values_[static_cast<size_t>(v)].producer;
+    return producer >= 0 && links_[static_cast<size_t>(producer)].travels &&
+           links_[static_cast<size_t>(producer)].backward;
+  });
+}
+
+void Tape::run_weights(Ctx& ctx, std::vector<size_t>& nodes) {
+  for (const size_t i : nodes) {
+    closures_[i].weights(closures_[i].object, ctx, *this);
+    finish(links_[i].saved_weights);
+    drop_grads(links_[i].out);
+  }
+  nodes.clear();
+}
+
 void Tape::backward(Ctx& ctx, Weights weights) {
   CHECK(deferred_.empty(), "the gradients of {} weights are still to be computed", deferred_.size());
   Tape* own = std::exchange(ctx.tape, nullptr);
@@ -325,11 +343,12 @@ void Tape::backward(Ctx& ctx, Weights weights) {
       wanted = wanted || value.grad;
       complete(ctx, value);
     }
-    const bool later = wanted && links.weights && weights == Weights::later;
-    if (wanted && links.weights) {
+    const bool deferred = weights == Weights::later, runs_weights = wanted && links.weights,
+               later = runs_weights && (deferred || reads_what_travels(links));
+    if (runs_weights) {
       prepare(ctx, links.saved_weights);
       if (later) {
-        deferred_.push_back(i);
+        (deferred ? deferred_ : waiting_).push_back(i);
       } else {
         closures.weights(closures.object, ctx, *this);
       }
@@ -341,6 +360,7 @@ void Tape::backward(Ctx& ctx, Weights weights) {
     }
     finish(links.saved);
     if (!later) drop_grads(links.out);
+    if (links.travels) meanwhile(ctx);
   }
   for (Value& value : values_) {
     if (value.producer < 0) complete(ctx, value);
@@ -350,12 +370,7 @@ void Tape::backward(Ctx& ctx, Weights weights) {
 
 void Tape::backward_weights(Ctx& ctx) {
   Tape* own = std::exchange(ctx.tape, nullptr);
-  for (const size_t i : deferred_) {
-    closures_[i].weights(closures_[i].object, ctx, *this);
-    finish(links_[i].saved_weights);
-    drop_grads(links_[i].out);
-  }
-  deferred_.clear();
+  run_weights(ctx, deferred_);
   ctx.tape = own;
 }
 
@@ -374,6 +389,7 @@ void Tape::release() {
   lists_.clear();
   parts_.clear();
   deferred_.clear();
+  waiting_.clear();
   chunk_ = used_ = 0;
 }
 

@@ -47,6 +47,8 @@ class Tape {
     // A loss that computes its gradients in its forward pass: it must not run again, and backward starts there.
     bool once = false;
     bool again = false;  // its outputs are freed after the forward pass and recomputed, whatever the policy says
+    // `backward` has ranks sum a gradient and calls meanwhile() before it waits for them.
+    bool travels = false;
   };
   struct Node {
     const char* name = nullptr;
@@ -100,6 +102,10 @@ class Tape {
   // Adds to the gradient of `value`. `grad` may be shared: it is not modified.
   void add_grad(Ctx& ctx, const Ref& value, const Tensor& grad);
 
+  // In the `backward` of a node that travels: computes the gradients of weights of the nodes that read its outputs,
+  // which waited for this. Without a call they are computed when it returns.
+  void meanwhile(Ctx& ctx) { run_weights(ctx, waiting_); }
+
   // A handle to a saved value.
   Tensor handle(const Ref& value) const { return hold(find(value)); }
 
@@ -134,6 +140,7 @@ class Tape {
     Range in{}, out{}, saved{},
         saved_weights{};                     // indices into lists_; the latter two empty where the closure will not run
     bool backward = false, weights = false;  // whether it will
+    bool travels = false;
   };
   // Position of a part inside its whole, in elements: `count` runs of `run` elements, `stride` apart.
   struct Part {
@@ -169,6 +176,8 @@ class Tape {
   void prepare(Ctx& ctx, Range saved);
   void finish(Range saved);
   void drop_grads(Range out);
+  bool reads_what_travels(const Links& links) const;
+  void run_weights(Ctx& ctx, std::vector<size_t>& nodes);
   void release();
 
   static Ref whole_of(const Tensor& tensor);
@@ -187,6 +196,7 @@ class Tape {
   std::vector<Part> parts_;
   std::vector<Tensor> stack_;     // held by replays
   std::vector<size_t> deferred_;  // nodes whose gradients of weights are still to be computed
+  std::vector<size_t> waiting_;   // the same, until the gradient of what they read travels
   std::vector<std::unique_ptr<std::byte[]>> chunks_;
   size_t chunk_ = 0, used_ = 0;
 };

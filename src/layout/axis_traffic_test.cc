@@ -220,9 +220,11 @@ TEST_F(AxisTraffic, AGridSendsTheTermsOfAxonn) {
       if (g.d > 1) want["d"] = divided(2 * all_bytes() / g.z, g.d);
     }
     const int ranks = static_cast<int>(g.model() * g.z * g.d);
-    const std::vector<Sent> all = step_of(p, ranks);
-    for (Sent got : all) {
-      for (const auto& [axis, bytes] : want) EXPECT_EQ(got[axis], bytes) << word << " " << axis;
+    for (const bool overlap : {false, true}) {
+      p.overlap = overlap;
+      for (Sent got : step_of(p, ranks)) {
+        for (const auto& [axis, bytes] : want) EXPECT_EQ(got[axis], bytes) << word << " " << axis << overlap;
+      }
     }
   }
 }

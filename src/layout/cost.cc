@@ -53,8 +53,14 @@ class Accounting {
   Accounting(const Machine& machine, const StepWork& work, Cost& cost) : machine_(machine), work_(work), cost_(cost) {}
 
   double seconds(const Call& call) const { return seconds_of(call, work_.group(call), machine_.links); }
+  // That nothing hides.
   double seconds(const std::vector<Call>& calls) const {
     double sum = 0;
+    for (const Call& call : calls) sum += call.waited(seconds(call));
+    return sum;
+  }
+  double hidden(const std::vector<Call>& calls) const {
+    double sum = -seconds(calls);
     for (const Call& call : calls) sum += seconds(call);
     return sum;
   }
@@ -126,24 +132,37 @@ Memory memory_of(const StepWork& work, const Task& task) {
              .working = task.bf16 ? 2 * weights : 0,
              .gradients = 4 * (by.zero < 2 ? all : passing + summed),
              .moments = 8 * (by.zero < 1 ? all : own)};
+    if (task.offload_optimizer) m.moments = 0;
+    double kept_most = 0;
     for (size_t c = 0; c < stage.chunks.size(); ++c) {
       double kept = 0;
       for (const size_t index : stage.chunks[c]) {
         kept += work.layers[index].kept;
+        kept_most = std::max(kept_most, work.layers[index].kept);
         m.passes = std::max(m.passes, work.layers[index].working);
       }
       m.activations += kept * stage.in_flight[c];
     }
+    // Of the layer that computes, and of one on its way.
+    if (task.offload_activations) m.activations = std::min(m.activations, 2 * kept_most);
     if (work.stages.size() > 1) m.passes += 4 * work.hop_bytes;  // on the way to and from both neighbours
     if (m.sum() > most.sum()) most = m;
   }
   return most;
 }
 
-double optimizer_seconds(const Machine& machine, const StepWork& work, const StageWork& stage) {
+namespace {
+
+double updated(const StepWork& work, const StageWork& stage) {
   const Sharing by = sharing_of(work);
-  const double own = by.zero > 0 ? stage.dense / by.dense + stage.experts / by.experts : stage.dense + stage.experts;
-  return 30 * own / machine.device.bytes_per_s();
+  return by.zero > 0 ? stage.dense / by.dense + stage.experts / by.experts : stage.dense + stage.experts;
+}
+
+}  // namespace
+
+double optimizer_seconds(const Machine& machine, const Task& task, const StepWork& work, const StageWork& stage) {
+  const double own = updated(work, stage), here = 30 * own / machine.device.bytes_per_s();
+  return task.offload_optimizer ? std::max(here, 8 * own / machine.device.host_bytes_per_s()) : here;
 }
 
 namespace {
@@ -153,6 +172,7 @@ struct LayerSeconds {
   double forward = 0, backward = 0, waits = 0;
   double gather = 0, scatter = 0;  // of zero 3, and 2; around each pass
   double shared = 0;               // LayerWork::sums
+  double hidden = 0;               // in its own passes
 };
 
 std::vector<LayerSeconds> layer_seconds(const Accounting& accounts, const StepWork& work) {
@@ -163,7 +183,8 @@ std::vector<LayerSeconds> layer_seconds(const Accounting& accounts, const StepWo
     LayerSeconds t{.forward = layer.forward + before,
                    .backward = layer.backward + after,
                    .waits = before + after,
-                   .shared = accounts.seconds(layer.sums)};
+                   .shared = accounts.seconds(layer.sums),
+                   .hidden = accounts.hidden(layer.calls_backward)};
     if (work.layout.parallel.zero > 1 && work.is_layer(i)) {
       const StateCalls calls = state_calls(work, {.dense = layer.dense, .experts = layer.experts});
       t.gather = accounts.seconds(calls.part_forward);
@@ -190,13 +211,14 @@ double gather_waits(const std::vector<LayerSeconds>& layers, const std::vector<s
 
 StageTimes times_of(const Accounting& accounts, const std::vector<LayerSeconds>& layers, const Machine& machine,
                     const Task& task, const StepWork& work, const StageWork& stage) {
-  StageTimes t{.optimizer = optimizer_seconds(machine, work, stage)};
-  double forward = 0, backward = 0, gathers = 0, sums = 0, exposed = 0, count = 0;
+  StageTimes t{.optimizer = optimizer_seconds(machine, task, work, stage)};
+  double forward = 0, backward = 0, gathers = 0, sums = 0, exposed = 0, hidden = 0, count = 0;
   for (const auto& chunk : stage.chunks) {
     for (const size_t index : chunk) {
       t.forward += work.layers[index].forward, t.backward += work.layers[index].backward;
       t.waits += layers[index].waits;
       t.sums += layers[index].shared;
+      hidden += layers[index].hidden;
       forward += layers[index].forward, backward += layers[index].backward;
       gathers += 2 * layers[index].gather, sums += layers[index].scatter;
       ++count;
@@ -217,7 +239,7 @@ StageTimes times_of(const Accounting& accounts, const std::vector<LayerSeconds>&
   // Sums follow their layers: those of the last part, and what has queued up before.
   t.state = std::max(left_over(sums, backward, count), parts * (sums - backward) - (parts - 1) * forward) +
             left_over(grads, backward, count) + left_over(weights, forward, count);
-  t.hidden = parts * (gathers + sums - exposed) + grads + weights - t.state;
+  t.hidden = parts * (gathers + sums - exposed + hidden) + grads + weights - t.state;
   t.state += t.sums;
   return t;
 }
@@ -268,6 +290,10 @@ Cost cost_of(const Model& model, const Machine& machine, const Task& task, const
   cost.bubble += hop * (2 * (stages * chunks - 1) + (chunks > 1 || stages == 1 ? 0 : parts - 1));
   cost.step = cost.compute + cost.waits + cost.bubble + cost.state + cost.optimizer;
   count_calls(work, *busiest, hop, accounts, cost);
+  cost.host_bytes = task.offload_optimizer ? 8 * updated(work, *busiest) : 0;
+  for (const auto& chunk : busiest->chunks) {
+    for (const size_t index : chunk) cost.host_bytes += task.offload_activations ? parts * work.layers[index].kept : 0;
+  }
   const double flops = model.flops_per_token() * static_cast<double>(task.batch) * static_cast<double>(task.length);
   cost.mfu = flops / (cost.step * static_cast<double>(task.ranks) * machine.device.tflops * 1e12);
   cost.memory = memory_of(work, task);

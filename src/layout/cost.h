@@ -25,6 +25,7 @@ struct Cost {
   double mfu = 0;                       // of the device's peak
   std::array<double, kAxes> bytes{};    // that a rank of the busiest stage sends, by axis
   std::array<double, kAxes> seconds{};  // in calls, hidden or not
+  double host_bytes = 0;                // from the device to its host in a step, and as many back
   Memory memory{};
 
   double exposed() const { return waits + state; }
@@ -46,7 +47,8 @@ struct StateCalls {
 StateCalls state_calls(const StepWork& work, const StageWork& stage);
 
 // Of the optimiser, which reads gradient, master and moments and writes all but the first, and the rounded copy.
-double optimizer_seconds(const Machine& machine, const StepWork& work, const StageWork& stage);
+// Moments of the host come and go meanwhile.
+double optimizer_seconds(const Machine& machine, const Task& task, const StepWork& work, const StageWork& stage);
 
 Memory memory_of(const StepWork& work, const Task& task);
 Cost cost_of(const Model& model, const Machine& machine, const Task& task, const StepWork& work);

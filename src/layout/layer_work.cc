@@ -1,8 +1,10 @@
 #include "layout/layer_work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <variant>
 
+#include "train/rehearsal.h"
 #include "train/token_shares.h"
 
 namespace braid::layout {
@@ -36,7 +38,8 @@ LayerCosting::LayerCosting(const Model& model, const RankModel& rank, const Devi
       y_(real(layout.parallel.axes().y)),
       width_(real(rank.config.hidden)),
       element_(task.bf16 ? 2 : 4),
-      sum_(task.bf16_sums ? 2 : 4) {
+      sum_(task.bf16_sums ? 2 : 4),
+      hides_(task.overlap && !layout.parallel.grid.empty()) {
   if (layout.parallel.cp == 1) return;
   const train::ContextModes modes = train::context_modes(layout.parallel, rank.config);
   ring_ = modes.ring, states_ = modes.states;
@@ -50,22 +53,49 @@ double LayerCosting::expert_rows(const nn::MoeSpec& spec) const {
   return p.divides_experts() ? slots / x_ * real(p.etp) : slots;
 }
 
-// A product reads a weight once forward, once for the gradient of its inputs, and adds to the weight's gradient.
+// Of the gradient of a weight: what it adds to is read and written when the product's sums are over, which nothing
+// hides. Many short parts pay for it many times.
+double LayerCosting::weight_seconds(const Matrices& p, double rows) const {
+  const double flops = 2 * rows * p.rows * p.cols * p.count, read = rows * p.count * (element_ * p.cols + 4 * p.rows);
+  return std::max(flops / device_.product_flops(), read / device_.bytes_per_s()) +
+         8 * p.rows * p.cols * p.count / device_.bytes_per_s();
+}
+
+// What the sum over x for one of a layer's blocks travels behind: gradients of the weights that read the stream.
+double LayerCosting::behind_weights(const LayerPart& kind) const {
+  if (!hides_) return 0;
+  double sum = 0;
+  for (const Matrices& p : kind.products) {
+    if (!p.expert && nn::hidden_side(p.role) == nn::HiddenSide::reads) sum += weight_seconds(p, tokens_);
+  }
+  return sum / real(std::ssize(kind.parts));
+}
+
+// A product reads a weight once forward and once for the gradient of its inputs. Products of experts have whole tiles
+// of rows each, half of one more than they need on average.
 void LayerCosting::products(const LayerPart& kind, double rows, LayerWork& work) const {
-  const double flops_rate = device_.flops(), bytes_rate = device_.bytes_per_s();
+  const double flops_rate = device_.product_flops(), bytes_rate = device_.bytes_per_s();
   for (const Matrices& p : kind.products) {
     double m = rows;
     if (p.expert) {
       for (const models::PartSpec& part : kind.parts) {
         if (const auto* moe = std::get_if<nn::MoeSpec>(&part.block)) m = expert_rows(*moe) / p.count;
       }
+      m += device_.tile_rows / 2;
     }
     const double flops = 2 * m * p.rows * p.cols * p.count, weight = element_ * p.rows * p.cols * p.count,
                  rows_bytes = m * p.count * (element_ * p.cols + 4 * p.rows);
     const double once = std::max(flops / flops_rate, (weight + rows_bytes) / bytes_rate);
     work.forward += once;
-    work.backward += once + std::max(flops / flops_rate, (8 / element_ * weight + rows_bytes) / bytes_rate);
+    work.backward += once + weight_seconds(p, m);
+    kernels(1, 2, work);
   }
+}
+
+// Each of which begins when the one before it has ended.
+void LayerCosting::kernels(double forward, double backward, LayerWork& work) const {
+  work.forward += forward * device_.kernel_us * 1e-6;
+  work.backward += backward * device_.kernel_us * 1e-6;
 }
 
 // Scores and values over half of the sequence; the chunks of a scan (train/origin.cc has the counts).
@@ -85,7 +115,7 @@ void LayerCosting::block(const models::PartSpec& part, LayerWork& work) const {
 }
 
 // Around a block that ranks have in parts, or, with sp, whole.
-void LayerCosting::stream_calls(const models::PartSpec& part, LayerWork& work) const {
+void LayerCosting::stream_calls(const LayerPart& kind, const models::PartSpec& part, LayerWork& work) const {
   if (x_ == 1) return;
   const double full = sum_ * tokens_ * width_, read = element_ * tokens_ * width_;
   if (layout_.parallel.sp) {
@@ -97,7 +127,7 @@ void LayerCosting::stream_calls(const models::PartSpec& part, LayerWork& work) c
     work.calls_backward.push_back({Op::reduce_scatter, Axis::tensor, full});
   } else if (part.cut) {
     work.calls_forward.push_back({Op::all_reduce, Axis::tensor, full});
-    work.calls_backward.push_back({Op::all_reduce, Axis::tensor, full});
+    work.calls_backward.push_back({Op::all_reduce, Axis::tensor, full, 0, behind_weights(kind)});
   }
 }
 
@@ -109,7 +139,8 @@ void LayerCosting::hidden_calls(const LayerPart& kind, LayerWork& work) const {
     if (side == nn::HiddenSide::reads)
       work.calls_forward.push_back({Op::all_reduce, Axis::hidden, sum_ * tokens_ * p.rows * p.count});
     if (side == nn::HiddenSide::writes)
-      work.calls_backward.push_back({Op::all_reduce, Axis::hidden, sum_ * tokens_ * p.cols * p.count});
+      work.calls_backward.push_back({Op::all_reduce, Axis::hidden, sum_ * tokens_ * p.cols * p.count, 0,
+                                     hides_ ? weight_seconds(p, tokens_) : 0});
   }
   for (const models::PartSpec& part : kind.parts) {
     // A number of each token for the norm, two backward.
@@ -209,6 +240,7 @@ void LayerCosting::retain(const models::PartSpec& part, LayerWork& work) const {
   }
   work.kept += stays, work.traffic += stays;
   const std::vector<plan::Saved> saved = plan::braid_saves(part, rank_.config, bytes);
+  kernels(real(std::ssize(saved)), real(std::ssize(saved)), work);  // that write these, and their gradients
   for (size_t i = 0; i < saved.size(); ++i) {
     double n = saved[i].bytes * (i < kNorm ? own_tokens() : tokens_);
     if (rows > 0 && std::string_view(saved[i].what) == "experts") n = saved[i].bytes / real(moe->top_k) * rows;
@@ -222,11 +254,25 @@ void LayerCosting::retain(const models::PartSpec& part, LayerWork& work) const {
     if (saved[i].cheap) cheap += n;
   }
   if (layout_.recompute == Recompute::Kind::selective) work.backward += 2 * cheap / device_.bytes_per_s();
-  // Gradients of about what the block saves, and that once more where it is recomputed; experts have rows in FP32 and
-  // their gradients besides. Fitted to planned arenas (memory_test.cc).
+  // Gradients of about what the block saves, and that once more where it is recomputed; experts have a workspace, and
+  // those of other ranks' rows gradients of them in FP32. Fitted to planned arenas (memory_test.cc).
   double working = (work.traffic - before) * (layout_.recompute == Recompute::Kind::full ? 1.8 : 1);
-  if (moe) working = 12 * own_tokens() * width_ + 8 * expert_rows(*moe) * real(moe->expert_hidden());
+  if (moe) {
+    working = 12 * own_tokens() * width_ + experts_workspace(*moe);
+    if (p.divides_experts()) working += 8 * rows * real(moe->expert_hidden());
+  }
   work.working = std::max(work.working, working);
+}
+
+// The trainer's plan has room for short documents (train/rehearsal.h), each of which begins new rows of every expert.
+double LayerCosting::experts_workspace(const nn::MoeSpec& spec) const {
+  const bool arrive = layout_.parallel.divides_experts();
+  const int64_t rows = std::max<int64_t>(1, std::llround(arrive ? expert_rows(spec) : tokens_));
+  return model_.experts_workspace(spec, {.rows = rows,
+                                         .top_k = arrive ? 1 : spec.top_k,
+                                         .sequences = arrive ? 1 : (rows + train::kDocument - 1) / train::kDocument,
+                                         .type = task_.bf16 ? DType::bf16 : DType::f32,
+                                         .here = device_.here});
 }
 
 LayerWork LayerCosting::layer(const LayerPart& kind) const {
@@ -234,7 +280,7 @@ LayerWork LayerCosting::layer(const LayerPart& kind) const {
   products(kind, tokens_, work);
   for (const models::PartSpec& part : kind.parts) {
     block(part, work);
-    stream_calls(part, work);
+    stream_calls(kind, part, work);
     retain(part, work);
     if (const auto* moe = std::get_if<nn::MoeSpec>(&part.block)) expert_calls(*moe, work);
     if (const auto* a = std::get_if<nn::AttentionSpec>(&part.block)) context_calls(*a, work);
@@ -246,6 +292,10 @@ LayerWork LayerCosting::layer(const LayerPart& kind) const {
   work.forward += 2 * work.traffic / device_.bytes_per_s();
   work.backward += 3 * work.traffic / device_.bytes_per_s();
   if (layout_.recompute == Recompute::Kind::full) work.backward += work.forward;
+  if (!task_.offload_activations) return work;
+  // They leave while the next layer computes, and come back before their own.
+  const double moved = work.kept / device_.host_bytes_per_s();
+  work.forward = std::max(work.forward, moved), work.backward = std::max(work.backward, moved);
   return work;
 }
 

@@ -17,9 +17,12 @@ class LayerCosting {
   LayerWork head() const;  // final norm, head and losses; the prediction block, if it is trained
 
  private:
+  double weight_seconds(const Matrices& p, double rows) const;
+  double behind_weights(const LayerPart& kind) const;
   void products(const LayerPart& kind, double rows, LayerWork& work) const;
+  void kernels(double forward, double backward, LayerWork& work) const;
   void block(const models::PartSpec& part, LayerWork& work) const;
-  void stream_calls(const models::PartSpec& part, LayerWork& work) const;
+  void stream_calls(const LayerPart& kind, const models::PartSpec& part, LayerWork& work) const;
   void hidden_calls(const LayerPart& kind, LayerWork& work) const;
   void shared_calls(const LayerPart& kind, LayerWork& work) const;
   void expert_calls(const nn::MoeSpec& spec, LayerWork& work) const;
@@ -28,6 +31,7 @@ class LayerCosting {
   void retain(const models::PartSpec& part, LayerWork& work) const;
   double exchanged_copies(const models::PartSpec& part) const;
   void head_pass(LayerWork& work) const;
+  double experts_workspace(const nn::MoeSpec& spec) const;
   double expert_rows(const nn::MoeSpec& spec) const;  // that arrive for the experts of a rank
   double own_tokens() const { return layout_.parallel.sp ? tokens_ / x_ : tokens_; }
 
@@ -39,6 +43,7 @@ class LayerCosting {
   double tokens_, x_, y_;  // ranks that divide blocks, and the stream
   double width_;           // of the stream here
   double element_, sum_;   // bytes of what products read, and of what ranks add up
+  bool hides_ = false;     // sums of input gradients travel behind gradients of weights
   bool ring_ = false, states_ = false;
 };
 

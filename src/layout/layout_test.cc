@@ -1,6 +1,7 @@
 // Layouts: which are legal, what they send and need, and where published ones rank.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 
 #include "layout/layout_fixture.h"
@@ -83,6 +84,63 @@ TEST(Layout, TheStateSendsTheBytesOfTheFormula) {
       EXPECT_NEAR(cost.bytes[static_cast<size_t>(Axis::batch)] / (want[zero] * 7 / 8), 1, 1e-12) << zero << parts;
     }
   }
+}
+
+// Moments leave the device, and come and go while the optimiser runs; of activations two layers stay, and a layer takes
+// no less than they need each way.
+TEST(Layout, WhatTheHostKeepsLeavesMemoryAndTakesItsLink) {
+  const Model model = model_of("llama-3.1-8b", 4096);
+  Machine machine = machine_of("dgx-h100", 8);
+  const Layout layout{.parallel = {.zero = 1}, .parts = 2};
+  Task task{.ranks = 8, .batch = 16, .length = 4096};
+  const auto cost = [&] { return cost_of(model, machine, task, work_of(model, machine, task, layout)); };
+  const Cost none = cost();
+  EXPECT_EQ(none.host_bytes, 0);
+  double n = 0;
+  for (const models::TensorSpec& t : models::inventory(model.config())) n += static_cast<double>(t.shape.count());
+  task.offload_optimizer = true;
+  const Cost state = cost();
+  EXPECT_NEAR((none.memory.sum() - state.memory.sum()) / n, 1, 1e-9);  // 8 bytes, of which a rank had an eighth
+  EXPECT_NEAR(state.host_bytes / n, 1, 1e-9);
+  EXPECT_NEAR((state.step - none.step) / (n / 64e9 - 30 * n / 8 / 3350e9), 1, 1e-6);
+  task = {.ranks = 8, .batch = 16, .length = 4096, .offload_activations = true};
+  const Cost activations = cost();
+  EXPECT_NEAR(none.memory.activations / activations.memory.activations, 32 / 2.0, 0.5);
+  EXPECT_NEAR(activations.host_bytes / (2 * none.memory.activations), 1, 1e-9);
+  EXPECT_GT(activations.step, none.step);
+  machine.device.host_gb_per_s = 1000;
+  EXPECT_EQ(cost().step, none.step);
+  machine.device.host_gb_per_s = 1;
+  EXPECT_NEAR(cost().compute / (2 * 2 * none.memory.activations / 1e9), 1, 0.05);
+}
+
+// On a grid sums of input gradients over x and y are waited for as far as gradients of weights do not hide them.
+TEST(Layout, GradientsOfWeightsHideSumsOfInputGradients) {
+  const Model model = model_of("llama-3.1-8b", 4096);
+  const Layout layout{.parallel = {.grid = "2,4,1,1"}, .parts = 4};
+  const auto costs = [&](double tflops, double gb_per_s) {
+    Machine machine = machine_of("dgx-h100", 8);
+    machine.device.tflops = tflops, machine.device.gb_per_s = gb_per_s;
+    std::array<Cost, 2> both;
+    for (const bool overlap : {false, true}) {
+      const Task task{.ranks = 8, .batch = 16, .length = 4096, .overlap = overlap};
+      both[overlap ? 1 : 0] = cost_of(model, machine, task, work_of(model, machine, task, layout));
+    }
+    EXPECT_EQ(both[0].hidden, 0);
+    EXPECT_EQ(both[0].bytes, both[1].bytes);
+    EXPECT_NEAR(both[0].waits - both[1].waits, both[1].hidden, 1e-9 * both[0].waits);
+    return both;
+  };
+  // In each of 4 parts and 32 layers two blocks of 16384 tokens: a sum of 4096 / 4 channels over x for what each reads,
+  // and of 4096 / 2 and 14336 / 2 over y for what its output's product reads.
+  const auto sum = [](const comm::Groups& group, double channels) {
+    return seconds_of({comm::Op::all_reduce, Axis::tensor, 4 * 16384 * channels}, group,
+                      machine_of("dgx-h100", 8).links);
+  };
+  const comm::Groups x{.size = 2, .stride = 1}, y{.size = 4, .stride = 2};
+  const double all = 4 * 32 * (2 * sum(x, 1024) + sum(y, 2048) + sum(y, 7168));
+  EXPECT_NEAR(costs(1, 1)[1].hidden / all, 1, 1e-9);
+  EXPECT_LT(costs(1e9, 1e9)[1].hidden / all, 1e-3);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "kernels/experts/experts.h"
 #include "models/cut.h"
 #include "models/division.h"
 #include "models/inventory.h"
@@ -108,7 +109,42 @@ std::unique_ptr<RankModel> rank_model(const models::Config& digest, const Cut& c
   return model;
 }
 
+double workspace_of(const nn::MoeSpec& spec, int64_t experts, const ExpertRows& of) {
+  std::byte nothing{};  // is read
+  const auto view = [&](DType type, const Shape& shape) { return MutView(&nothing, type, shape); };
+  const int64_t width = spec.expert_hidden();
+  const std::vector<Weight> up(static_cast<size_t>(experts), dense_weight(view(of.type, {spec.width, width}))),
+      down(static_cast<size_t>(experts), dense_weight(view(of.type, {width, spec.width})));
+  SeqMap seqs;
+  for (int64_t i = 0; i < of.sequences; ++i) seqs.add(share_of(of.rows, i, of.sequences).count);
+  const ExpertsBwd op{.dy = view(DType::f32, {of.rows, width}),
+                      .x = view(of.type, {of.rows, width}),
+                      .experts = view(DType::i32, {of.rows, of.top_k}),
+                      .weights = view(DType::f32, {of.rows, of.top_k}),
+                      .up = up,
+                      .gate = spec.gated ? std::span(up) : std::span<const Weight>(),
+                      .down = down,
+                      .dx = view(DType::f32, {of.rows, width}),
+                      .dweights = view(DType::f32, {of.rows, of.top_k}),
+                      .seqs = &seqs,
+                      .train = true};
+  Arena none;
+  Ctx ctx{.arena = none};
+  if (!of.here) ctx.preferred_rows[ExpertsBwd::name] = of.type == DType::bf16 ? "packed_bf16" : "packed_f32";
+  const auto& row = choose(ctx, op);
+  return row.workspace ? static_cast<double>(row.workspace(op, 1)) : 0;
+}
+
 }  // namespace
+
+double Model::experts_workspace(const nn::MoeSpec& spec, const ExpertRows& of) const {
+  const int64_t experts = spec.own.count > 0 ? spec.own.count : spec.experts;
+  const std::array<int64_t, 9> key{experts,  spec.width,   spec.expert_hidden(), spec.gated ? 1 : 0, of.rows,
+                                   of.top_k, of.sequences, size_of(of.type),     of.here ? 1 : 0};
+  const auto [at, fresh] = workspaces_.try_emplace(key);
+  if (fresh) at->second = workspace_of(spec, experts, of);
+  return at->second;
+}
 
 Model::Model(models::Config config, train::Recipe recipe, int64_t length)
     : config_(std::move(config)), digest_(config_), recipe_(std::move(recipe)), length_(length) {

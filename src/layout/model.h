@@ -2,6 +2,7 @@
 // under a cut. The rules of what divides are those of training (models/cut.h, train/token_shares.h): a layout is legal
 // if they take it.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -48,6 +49,13 @@ struct RankModel {
   LayerPart table{}, head{};       // embedding and positions; final norm and head, which may be the table again
 };
 
+// Rows that a rank's experts read: tokens, or what came from other ranks, of `top_k` experts each.
+struct ExpertRows {
+  int64_t rows = 0, top_k = 1, sequences = 1;
+  DType type = DType::bf16;
+  bool here = false;  // Device::here
+};
+
 class Model {
  public:
   // `recipe`: what the trainer's rules read besides a layout. `length`: tokens of a sequence.
@@ -65,6 +73,9 @@ class Model {
   const RankModel* rank(const train::ParallelRecipe& parallel, std::string* why = nullptr) const;
   // Layers of every run of a pipeline, in order. Nothing if there are more runs than layers.
   const std::vector<Range>& runs(int64_t count) const;
+  // Bytes that the backward pass of a rank's experts asks for besides its operands (kernels/experts): of the row that
+  // would run here with a thread, or of one that pads no rows.
+  double experts_workspace(const nn::MoeSpec& spec, const ExpertRows& rows) const;
 
  private:
   using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, bool>;
@@ -81,6 +92,7 @@ class Model {
   train::LayerCosts costs_;
   mutable std::map<Key, Entry> cuts_;
   mutable std::map<int64_t, std::vector<Range>> runs_;
+  mutable std::map<std::array<int64_t, 9>, double> workspaces_;
 };
 
 }  // namespace braid::layout

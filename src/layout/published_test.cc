@@ -73,29 +73,26 @@ TEST(Published, MegatronsTableOfGpt) {
   }
 }
 
-// Products in FP8: twice the roof of BF16. Of two more rows the plan prefers others: GB300 with 8 ranks ranks seventh
-// behind pipelines, and 16 H100 eighth; TP2 of Super on GB200 ranks fourth among layouts that do not divide sequences,
-// fifteenth among all.
+// Products in FP8: twice the roof of BF16. The row of 16 H100 is missing: a rank of `braid train` keeps all masters, so
+// that Nano does not fit there with zero = 1.
 TEST(Published, NemotronAndQwenOnBlackwell) {
   struct Row {
     const char *model, *cluster;
     int64_t ranks, length, micro, ep;
-    int rank_most;
     int64_t tp = 1;
   };
   for (const Row& row :
-       {Row{"nemotron-3-nano-30b-a3b", "gb200", 8, 8192, 2, 8, 5}, Row{"qwen3-30b-a3b", "gb200", 8, 4096, 4, 8, 5},
-        Row{"nemotron-3-super-120b-a12b", "gb300", 64, 8192, 1, 64, 5},
-        Row{"nemotron-3-super-120b-a12b", "gb200", 64, 8192, 1, 64, 5, 2},
-        Row{"nemotron-3-nano-30b-a3b", "gb300", 8, 8192, 4, 8, 7}}) {
+       {Row{"nemotron-3-nano-30b-a3b", "gb200", 8, 8192, 2, 8}, Row{"qwen3-30b-a3b", "gb200", 8, 4096, 4, 8},
+        Row{"nemotron-3-super-120b-a12b", "gb300", 64, 8192, 1, 64},
+        Row{"nemotron-3-super-120b-a12b", "gb200", 64, 8192, 1, 64, 2},
+        Row{"nemotron-3-nano-30b-a3b", "gb300", 8, 8192, 4, 8}}) {
     Machine machine = machine_of(row.cluster, row.ranks);
-    machine.device.tflops *= 2;
+    machine.device.low_precision = 2;
     const Task task{.ranks = row.ranks, .batch = 512, .length = row.length, .bf16_sums = true};
-    const Ranked got =
-        rank_of(model_of(row.model, row.length), machine, task, {.grid = false, .zero_most = 1, .micro = row.micro},
-                {.tp = row.tp, .ep = row.ep, .among_cp = row.tp == 1});
+    const Ranked got = rank_of(model_of(row.model, row.length), machine, task,
+                               {.grid = false, .zero_most = 1, .micro = row.micro}, {.tp = row.tp, .ep = row.ep});
     EXPECT_GE(got.rank, 1) << row.model;
-    EXPECT_LE(got.rank, row.rank_most) << row.model << " " << row.cluster;
+    EXPECT_LE(got.rank, 5) << row.model << " " << row.cluster;
   }
 }
 

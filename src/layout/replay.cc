@@ -107,7 +107,7 @@ double Replay::shift(double bytes, int distance) {
 
 double Replay::seconds(const std::vector<Call>& calls, const StepWork& work) {
   double sum = 0;
-  for (const Call& call : calls) sum += seconds(call, work.group(call));
+  for (const Call& call : calls) sum += call.waited(seconds(call, work.group(call)));
   return sum;
 }
 
@@ -183,7 +183,7 @@ double Replay::step_seconds(const Task& task, const StepWork& work) {
     const StateCalls calls = state_calls(work, stage);
     const double state = task.overlap ? 0 : seconds(calls.grads, work) + seconds(calls.weights, work);
     stages.emplace_back(std::move(chunks), task.overlap, shared + state);
-    optimizer = std::max(optimizer, optimizer_seconds(machine_, work, stage));
+    optimizer = std::max(optimizer, optimizer_seconds(machine_, task, work, stage));
   }
   const double hop = p.pp > 1 ? shift(work.hop_bytes, work.group(Axis::pipe).stride) : 0;
   return play({.stages = p.pp, .chunks = p.virtual_stages, .parts = work.parts()}, stages, hop) + optimizer;

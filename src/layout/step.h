@@ -32,8 +32,12 @@ struct Task {
   bool bf16_sums = false;  // of activations and their gradients; false: in FP32, as `braid train`
   double imbalance = 1;    // rows of the busiest rank's experts over the mean
   // Gradients and weights of ranks that share a batch travel during the passes of other layers, as FSDP and Megatron's
-  // optimiser have them do. False: they are waited for, as `braid train` does.
+  // optimiser have them do; sums of a grid's input gradients travel behind the gradients of weights. False: they are
+  // waited for, as by `braid train` without parallel.overlap.
   bool overlap = true;
+  // What lies in the memory of the host instead of the device's, over Device::host_gb_per_s: moments, and activations
+  // between the passes of their layer.
+  bool offload_optimizer = false, offload_activations = false;
 };
 
 // Ranks that make a call together. `batch`: those that sum gradients; `replicas`: those of the same experts;
@@ -47,6 +51,9 @@ struct Call {
   Axis axis = Axis::tensor;
   double bytes = 0;   // of the whole vector; of an all-to-all what each rank sends
   int64_t ranks = 0;  // consecutive ones of the axis, which make it; 0: all of them
+  double behind = 0;  // seconds of computing meanwhile
+
+  double waited(double seconds) const { return seconds > behind ? seconds - behind : 0; }
 };
 
 // One layer on one rank, in one part of the batch.

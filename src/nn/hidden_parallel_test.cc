@@ -198,10 +198,10 @@ class Echo final : public comm::Transport {
  public:
   struct Event {
     char what;  // s: a message was sent, w: the rank waited for one
-    bool seen;
+    int seen;
     bool operator==(const Event&) const = default;
   };
-  Echo(std::vector<Event>& events, std::function<bool()> sees) : events_(events), sees_(std::move(sees)) {}
+  Echo(std::vector<Event>& events, std::function<int()> sees) : events_(events), sees_(std::move(sees)) {}
   int rank() const override { return 0; }
   int size() const override { return 2; }
   void send(comm::Message& message) override {
@@ -222,18 +222,23 @@ class Echo final : public comm::Transport {
 
  private:
   std::vector<Event>& events_;
-  std::function<bool()> sees_;
+  std::function<int()> sees_;
   std::vector<std::byte> sent_{};
   comm::Message* receives_ = nullptr;
 };
 
+struct BackwardCase {
+  ParamRole role = ParamRole::down;
+  bool overlap = false, needs_dx = true;
+};
 struct Backward {
-  std::vector<Echo::Event> events{};  // seen: the weight had a gradient
+  std::vector<Echo::Event> events{};  // seen: weights that had a gradient
   std::vector<double> dx{}, dw{};
 };
 
-// Of a product that writes the stream.
-Backward backward_of(bool overlap, bool needs_dx = true) {
+// Of two products with one input: where ranks divide it their weights are parts of the outputs (x), otherwise they
+// write the stream (y).
+Backward backward_of(const BackwardCase& c) {
   Backward result;
   Arena arena;
   Tape tape;
@@ -241,37 +246,49 @@ Backward backward_of(bool overlap, bool needs_dx = true) {
   StateView state;
   const SeqMap seqs = SeqMap::one(3);
   Run run{.ctx = ctx, .seqs = seqs, .state = state};
-  const TestTensor x(DType::f32, {3, 8}, 1), w(DType::f32, {4, 8}, 2), dy(DType::f32, {3, 4}, 3);
-  const Tensor input(arena, DType::f32, {3, 8}), from(arena, DType::f32, {3, 4}), grad(arena, DType::f32, {4, 8});
+  const TestTensor x(DType::f32, {3, 8}, 1), w(DType::f32, {8, 8}, 2), dy(DType::f32, {3, 4}, 3);
+  const Tensor input(arena, DType::f32, {3, 8}), from(arena, DType::f32, {3, 4}), grad(arena, DType::f32, {8, 8});
   copy_rows(x.view(), input.mut());
   copy_rows(dy.view(), from.mut());
   fill(grad.mut(), 0);
-  Param param{{.name = "w", .role = ParamRole::down}, dense_weight(w.view()), grad.mut()};
-  const auto sees = [&] { return *grad.view().as<float>() != 0; };
+  std::deque<Param> params;
+  for (const int64_t row : {0, 4})
+    params.push_back(
+        {{.name = "w", .role = c.role}, dense_weight(w.view().slice(0, row, 4)), grad.mut().slice(0, row, 4)});
+  const auto sees = [&] { return (*grad.view().as<float>(0) != 0 ? 1 : 0) + (*grad.view().as<float>(4) != 0 ? 1 : 0); };
   comm::Group ranks(std::make_unique<Echo>(result.events, sees), {.per_node = 2, .compare_calls = false});
-  run.hidden = &ranks;
-  run.overlap = overlap;
-  if (needs_dx) tape.require_grad(input);
-  const Tensor y = linear(run, input, param, DType::f32);
+  const bool reads = hidden_side(c.role) == HiddenSide::reads;
+  (reads ? run.tensor : run.hidden) = &ranks;
+  run.overlap = c.overlap;
+  if (c.needs_dx) tape.require_grad(input);
+  const Tensor to = to_parts(run, input);
+  for (Param& param : params) tape.add_grad(ctx, linear(run, to, param, DType::f32), from);
   EXPECT_TRUE(result.events.empty());
-  tape.add_grad(ctx, y, from);
   tape.backward(ctx);
-  if (needs_dx) result.dx = to_doubles(tape.grad(input).view());
+  if (c.needs_dx) result.dx = to_doubles(tape.grad(input).view());
   result.dw = to_doubles(grad.view());
   tape.clear();
   return result;
 }
 
 TEST(HiddenParallel, GradientsTravelWhileThoseOfWeightsAreComputed) {
-  const Backward apart = backward_of(false), beside = backward_of(true);
-  EXPECT_EQ(apart.events, (std::vector<Echo::Event>{{'s', true}, {'w', true}}));
-  EXPECT_EQ(beside.events, (std::vector<Echo::Event>{{'s', false}, {'w', true}}));
-  EXPECT_EQ(beside.dx, apart.dx);
-  EXPECT_EQ(beside.dw, apart.dw);
-  for (const bool overlap : {false, true}) {
-    const Backward end = backward_of(overlap, false);  // nobody reads dx: nothing travels
-    EXPECT_TRUE(end.events.empty());
-    EXPECT_EQ(end.dw, apart.dw);
+  using Events = std::vector<Echo::Event>;
+  // A product that writes the stream has a sum of its own; those that read it share one.
+  const Events writes_apart = {{'s', 1}, {'w', 1}, {'s', 2}, {'w', 2}},
+               writes_beside = {{'s', 0}, {'w', 1}, {'s', 1}, {'w', 2}}, reads_apart = {{'s', 2}, {'w', 2}},
+               reads_beside = {{'s', 0}, {'w', 2}};
+  for (const ParamRole role : {ParamRole::down, ParamRole::up}) {
+    const bool writes = role == ParamRole::down;
+    const Backward apart = backward_of({.role = role}), beside = backward_of({.role = role, .overlap = true});
+    EXPECT_EQ(apart.events, writes ? writes_apart : reads_apart);
+    EXPECT_EQ(beside.events, writes ? writes_beside : reads_beside);
+    EXPECT_EQ(beside.dx, apart.dx);
+    EXPECT_EQ(beside.dw, apart.dw);
+    for (const bool overlap : {false, true}) {
+      const Backward end = backward_of({role, overlap, false});  // nobody reads dx: nothing travels
+      EXPECT_TRUE(end.events.empty());
+      EXPECT_EQ(end.dw, apart.dw);
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "comm/group.h"
 #include "kernels/cross_entropy/cross_entropy.h"
@@ -19,13 +20,16 @@ Tensor to_parts(Run& run, comm::Group& ranks, const Tensor& x) {
   if (!run.ctx.tape) return x;
   const Tensor y(run.ctx.arena, x.dtype(), x.shape());
   taped(
-      run.ctx, "to_parts", {.in = {x}, .out = {y}, .cost = Cost::stream},
+      run.ctx, "to_parts", {.in = {x}, .out = {y}, .cost = Cost::stream, .travels = run.overlap},
       [x = Ref(x), y = Ref(y)](Ctx& c) {
         if (!c.dry) copy_bytes(x.view(), y.mut());
       },
       [x = Ref(x), y = Ref(y), ranks = &ranks](Ctx& c, Tape& tape) {
         const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x);
-        if (!c.dry) ranks->all_reduce(flat(dy.view()), flat(dx.mut())).wait();
+        std::optional<comm::Handle> sum;
+        if (!c.dry) sum.emplace(ranks->all_reduce(flat(dy.view()), flat(dx.mut())));
+        tape.meanwhile(c);
+        if (sum) sum->wait();
         tape.add_grad(c, x, dx);
       });
   return y;

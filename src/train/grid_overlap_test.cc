@@ -3,23 +3,19 @@
 
 #include <bit>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "io/json.h"
-#include "support/error_of.h"
 #include "support/models.h"
 #include "train/ranks_fixture.h"
-#include "train/token_shares.h"
 
 namespace braid::train {
 namespace {
 
-// Grids of as many ranks, with y above 1.
-std::vector<std::string> divided_streams(int64_t ranks) {
+std::vector<std::string> language_grids(int64_t ranks) {
   std::vector<std::string> grids;
   for (int64_t x = 1; x <= ranks; ++x) {
-    for (int64_t y = 2; y <= ranks; ++y) {
+    for (int64_t y = 1; y <= ranks; ++y) {
       for (int64_t z = 1; z <= ranks; ++z) {
         if (ranks % (x * y * z) == 0) grids.push_back(fmt::format("{},{},{},{}", x, y, z, ranks / (x * y * z)));
       }
@@ -32,17 +28,22 @@ class GridOverlap : public models::FolderTest {
  protected:
   void SetUp() override {
     models::FolderTest::SetUp();
-    nlohmann::json config = models::hybrid();
-    config["mamba_num_heads"] = 8, config["n_groups"] = 8;
-    config["num_attention_heads"] = 8, config["num_key_value_heads"] = 8;
-    config["intermediate_size"] = 48;
-    recipe_.config = io::Json::parse(config.dump(), "config");
+    make(8);
     recipe_.out = (folder_ / "out").string();
     recipe_.dtype = "f32";
     recipe_.steps = 2;
     recipe_.batch = 8;
     recipe_.length = 12;
     recipe_.data.kind = "markov";
+  }
+
+  // `shared`: keys and values, and groups of B and C, that 8 heads read.
+  void make(int64_t shared) {
+    nlohmann::json config = models::hybrid();
+    config["mamba_num_heads"] = 8, config["n_groups"] = shared;
+    config["num_attention_heads"] = 8, config["num_key_value_heads"] = shared;
+    config["intermediate_size"] = 48;
+    recipe_.config = io::Json::parse(config.dump(), "config");
   }
 
   RanksRun run(const std::string& grid, int ranks, bool overlap) {
@@ -74,10 +75,10 @@ class GridOverlap : public models::FolderTest {
 };
 
 TEST_F(GridOverlap, HasTheBitsAndTheBytesOfSumsInTurn) {
-  ASSERT_EQ(divided_streams(4).size(), 4U);
-  ASSERT_EQ(divided_streams(8).size(), 10U);
+  ASSERT_EQ(language_grids(4).size(), 10U);
+  ASSERT_EQ(language_grids(8).size(), 20U);
   for (const int ranks : {4, 8}) {
-    for (const std::string& grid : divided_streams(ranks)) expect_same(grid, ranks);
+    for (const std::string& grid : language_grids(ranks)) expect_same(grid, ranks);
   }
 }
 
@@ -86,30 +87,24 @@ TEST_F(GridOverlap, WhateverIsRecomputed) {
     for (const char* kind : {"none", "selective", "full"}) {
       recipe_.dtype = dtype;
       recipe_.recompute = kind;
-      for (const char* grid : {"1,2,2,1", "2,2,1,1"}) expect_same(grid, 4);
+      for (const char* grid : {"1,2,2,1", "2,2,1,1", "2,1,2,1", "1,1,2,2"}) expect_same(grid, 4);
     }
   }
 }
 
-// Of a grid that does not divide the residual stream nothing could travel.
-TEST_F(GridOverlap, IsOfYAlone) {
-  recipe_.parallel.overlap = true;
-  for (const auto& [grid, overlaps] : {std::pair{"2,2,1,1", true}, {"1,4,1,1", true}, {"2,1,2,1", false}}) {
-    recipe_.parallel.grid = grid;
-    const std::string error = support::error_of([&] { check_mesh(recipe_, 4); });
-    EXPECT_EQ(error.find("cannot be used with parallel.grid where y is 1") == std::string::npos, overlaps) << error;
-    if (!overlaps) continue;
-    comm::run_in_process(4, {.per_node = 4}, [&](comm::Group& world) {
-      Mesh mesh(recipe_, world);
-      Arena arena;
-      Ctx ctx{.arena = arena, .threads = 1};
-      const SeqMap seqs = SeqMap::one(1);
-      nn::StateView state;
-      nn::Run pass{.ctx = ctx, .seqs = seqs, .state = state};
-      TokenShares().put(pass, &mesh);
-      EXPECT_TRUE(pass.hidden && pass.overlap);
-    });
-  }
+// Whose gradients ranks of x sum before those of z and d do.
+TEST_F(GridOverlap, WithHeadsThatRanksShare) {
+  make(2);
+  for (const char* grid : {"4,1,2,1", "4,1,1,2", "4,2,1,1"}) expect_same(grid, 8);
+}
+
+// Parts of a batch add to the gradients before these are summed; what is written, and the mean of the weights, are
+// those of whole weights.
+TEST_F(GridOverlap, WithPartsOfABatchAndAMean) {
+  recipe_.accumulate = 2;
+  recipe_.ema_decay = 0.5;
+  recipe_.checkpoint.every = 1;
+  for (const char* grid : {"1,1,4,1", "2,1,2,1", "1,2,1,2", "1,1,2,2"}) expect_same(grid, 4);
 }
 
 }  // namespace

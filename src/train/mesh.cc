@@ -216,7 +216,6 @@ void check_overlap(const Recipe& recipe, int ranks) {
   if (!p.overlap) return;
   if (ranks == 1) refuse("parallel.overlap", "there is one rank, whose gradients are sums already", "--ranks 2");
   const std::pair<bool, const char*> others[] = {{recipe.objective == "graph", "objective = \"graph\""},
-                                                 {!p.grid.empty() && p.axes().y == 1, "parallel.grid where y is 1"},
                                                  {p.grid.empty() && p.tp > 1, "parallel.tp"},
                                                  {p.cp > 1, "parallel.cp"},
                                                  {p.pp > 1, "parallel.pp"},
@@ -424,10 +423,9 @@ void Mesh::divide(models::MasterWeights& masters, int threads) {
   if (recipe_.zero > 1) {
     const LayerShards::Rules rules{.weights = divides_weights(), .overlap = recipe_.overlap, .threads = threads};
     shards_.emplace(masters, families(masters), partial, rules, waits_);
-  } else if (overlaps_passes()) {
-    hidden_.drive(true);
   } else if (recipe_.overlap) {
-    overlap_.emplace(masters, families(masters)[0], divides_state(), parts_, waits_);
+    const Overlap::Rules rules{.divides = divides_state(), .parts = parts_, .threads = threads};
+    overlap_.emplace(masters, families(masters)[0], partial, rules, waits_);
   }
 }
 
@@ -448,6 +446,7 @@ void Mesh::begin_passes() {
 }
 
 void Mesh::end_passes() {
+  if (overlap_) overlap_->end_passes();
   if (shards_) shards_->end_passes();
 }
 
@@ -578,6 +577,7 @@ double Mesh::squared_norm(const models::MasterWeights& masters, sys::FunctionRef
 
 void Mesh::gather_weights(models::MasterWeights& masters, int threads) {
   if (!divides_state() || divides_weights()) return;
+  if (overlap_) return overlap_->gather_later();
   for (const Family& family : families(masters)) {
     const std::span<float> part = elements(masters.values(), family.own);
     family.ranks->all_gather(flat(part), mut_flat(elements(masters.values(), family.elements)), family.counts).wait();

@@ -71,7 +71,7 @@ class Mesh {
   comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
   std::map<int64_t, comm::Group>* sharers() { return tensor_.size() > 1 ? &sharers_ : nullptr; }  // nn::Run
   comm::Group* hidden() { return hidden_.size() > 1 ? &hidden_ : nullptr; }
-  bool overlaps_passes() const { return recipe_.overlap && hidden_.size() > 1; }  // nn::Run::overlap
+  bool overlaps_passes() const { return recipe_.overlap && axes_.model() > 1; }  // nn::Run::overlap
   comm::Group* data() { return data_.size() > 1 ? &data_ : nullptr; }  // that have other tokens, with the same parts
   comm::Group* context() { return context_.size() > 1 ? &context_ : nullptr; }
   int64_t expert_nodes() const { return aligned_.size(); }  // that have the experts of a layer between them
@@ -111,8 +111,12 @@ class Mesh {
   double add_up_all(double value);
   // The sum over all parameters, each counted once, from `squares` of a range of this rank's elements.
   double squared_norm(const models::MasterWeights& masters, sys::FunctionRef<double(const Range&)> squares);
-  // After the optimiser: the weights that other ranks updated.
+  // After the optimiser: the weights that other ranks updated. With parallel.overlap they come with the next passes, or
+  // with settle(), until which the masters have old ones.
   void gather_weights(models::MasterWeights& masters, int threads);
+  void settle() {
+    if (overlap_) overlap_->gather_rest();
+  }
   // Whole arrays of what the ranks have, in the order of `whole`, on the first rank; nothing elsewhere. `part`: the
   // array has the elements own() alone.
   std::vector<float> assemble(const models::MasterWeights& masters, const models::MasterWeights& whole,

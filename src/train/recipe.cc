@@ -119,7 +119,7 @@ void each_parallel_word(P& p, Visit& visit) {
   visit("parallel.collectives", p.collectives, Choices{},
         "a table that `braid comm tune -o` wrote: algorithms are chosen by its times; empty: by size");
   visit("parallel.overlap", p.overlap,
-        "true: gradients are summed while others are computed; with zero = 0 to 2, or over y of a grid");
+        "true: gradients are summed, and weights gathered, while ranks compute; with zero = 0 to 2, or on a grid");
   visit("parallel.exact", p.exact, "true: ranks compute one after the other, with the bits of one rank");
 }
 

@@ -143,6 +143,7 @@ Outcome Trainer::train(const Watcher& watcher) {
   const int64_t first = progress_.step + 1;  // is logged too: a run that is silent for minutes looks stuck
   const auto one = [&] {
     StepLog done = step();
+    if (due(r.log.hash_every)) settle();
     if (due(r.log.hash_every)) done.weight_hash = weight_hash(objective_.masters().values(), ctx_.threads);
     const bool logged = due(r.log.every) || progress_.step == first || progress_.step == r.steps;
     if (log_) log_->step(done, logged);
@@ -162,6 +163,7 @@ Outcome Trainer::train(const Watcher& watcher) {
   }
   tell_saved(true);
   async_ = false;  // nothing is left to do meanwhile
+  settle();
   save();
   const bool finished = progress_.step == r.steps;
   if (finished && mean_.kept()) write_mean();
@@ -238,6 +240,7 @@ StepLog Trainer::step() {
     if (mesh_) mesh_->gather_weights(masters, ctx_.threads);
   }
   objective_.finish(!log.skipped, sums_);
+  if (mean_.kept()) settle();
   if (!log.skipped) mean_.follow(progress_.updates, masters.values(), ctx_.threads);
   progress_.tokens += tokens;
   ++progress_.step;
@@ -348,6 +351,7 @@ double Trainer::held_out_loss() {
 void Trainer::save() {
   if (std::exchange(saved_, progress_.step) == progress_.step) return;
   const auto begin = Clock::now();
+  settle();
   if (divides()) return save_parts(begin);
   if (leads()) write(arrays(), begin);
 }

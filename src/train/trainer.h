@@ -72,6 +72,9 @@ class Trainer {
   void save();
   bool leads() const { return !mesh_ || mesh_->first(); }  // writes the files of the run
   Arrays arrays();
+  void settle() {  // before anything but the next passes reads the weights
+    if (mesh_) mesh_->settle();
+  }
   bool divides() const { return mesh_ && (mesh_->divides_state() || mesh_->divides_model()); }
   std::span<const TensorElements> written() { return mesh_->written(objective_.masters(), objective_.whole()); }
   void save_parts(std::chrono::steady_clock::time_point begin);
