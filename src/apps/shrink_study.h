@@ -25,7 +25,7 @@ constexpr double kShares[] = {0.75, 0.5};  // of the parent that smaller models 
 struct ShrinkArgs {
   std::string dir;
   int64_t seeds = 3, steps = 600, distill = 60, threads = 0;
-  int64_t samples = 64, held_out = 256;  // rows: for importance, and of the losses that are told
+  int64_t samples = 64, held_out = 256;  // rows: for importance, and of the losses in tables
   bool quick = false, json = false, distils = true;
   const Cli* cli = nullptr;
 
