@@ -104,7 +104,7 @@ int search_command(SearchArgs o) {
     if (!o.model.empty())
       fail("--solve", {.what = "takes an instance alone", .got = printable(o.model), .hint = "one of both"});
     for (const char* word : kOfModels) {
-      if (o.cli->given(word))
+      if (typed(*o.cli, word))
         fail("--solve", {.what = "takes an instance alone", .got = fmt::format("--{}", word), .hint = "one of both"});
     }
     return solve(o);

@@ -206,6 +206,11 @@ Node build(std::string_view text, const Constants& constants, const std::string&
                 .got = fmt::format("{} bytes", text.size()),
                 .expected = fmt::format("at most {}", limits.bytes)});
   }
+  // To the parser a NUL is the end of the text; what follows it, unless padding, would be ignored.
+  if (const size_t end = text.find('\0'); end != text.npos && text.find_first_not_of('\0', end) != text.npos)
+    fail(name, {.what = "is not valid JSON at " + position_of(text, end),
+                .got = printable(text.substr(end), 20),
+                .expected = expected});
   const std::string_view source = constants.ordinals.empty() ? text : std::string_view(constants.text);
   Builder<Node> builder(limits, constants);
   if (!Node::sax_parse(source.begin(), source.end(), &builder)) {

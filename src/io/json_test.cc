@@ -86,6 +86,9 @@ TEST_F(JsonTest, SyntaxErrorsHaveAPosition) {
             "[config.json] is not valid JSON at line 3, column 8; got x\\x0a}");
   EXPECT_EQ(json_error("{\"a\": NaN,\n}"), "[config.json] is not valid JSON at line 2, column 1; got }");
   EXPECT_EQ(json_error("not json"), "[config.json] is not valid JSON at column 1; got not json");
+  const std::string nul(1, '\0');
+  EXPECT_NE(json_error("{}" + nul + "more").find("is not valid JSON at column 3"), std::string::npos);
+  EXPECT_NO_THROW(io::Json::parse("{}" + nul + nul, "padded"));
   EXPECT_EQ(json_error("[1"), "[config.json] is not valid JSON at column 3; got the end of the text");
   EXPECT_EQ(json_error("x2345678901234567890"),
             "[config.json] is not valid JSON at column 1; got x2345678901234567890");
